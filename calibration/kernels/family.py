@@ -31,10 +31,10 @@ class Local:
     def process(self) -> Neighbours:
         return Neighbours(self.covariance, jax.tree.map(np.asarray, self.places), self.residual)
 
-    def is_far(self, deviation: np.ndarray) -> np.ndarray:
-        """Whether the rows leave more than half of the variance there was before them [R]."""
-        left = deviation**2 - float(self.covariance.noise_variance)
-        return left > 0.5 * float(self.covariance.variance)
+    def is_far(self, places: Places, deviation: np.ndarray) -> np.ndarray:
+        """Whether the rows leave more than half of the variance there was before them at other places [N]."""
+        left = deviation**2 - np.asarray(self.covariance.noise_variance(places))
+        return left > 0.5 * np.asarray(self.covariance.variance(places))
 
 
 @dataclass(frozen=True)

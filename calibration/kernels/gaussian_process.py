@@ -3,7 +3,9 @@
     y = f + noise,    cov f(a), f(b) = c + m M(a, b) + sum over levels of [a and b have one name] (c_l + m_l M(a, b))
 
 M: Matern 3/2 with a length for each feature (eq. 4.17). So all rows share something, and rows of one format, framework,
-kernel or stack share more. The hyper-parameters are those of the highest marginal likelihood times log-normal priors.
+kernel, stack or layer share more. How much layers differ and how much rows scatter is each stack's own: one library may
+repeat to a percent what another, by chance, has tuned or not. The hyper-parameters are those of the highest marginal
+likelihood times log-normal priors.
 """
 
 from __future__ import annotations
@@ -23,16 +25,19 @@ from jaxperf.core.numerics import as_float
 
 STEPS = 120
 RATE = 0.08
-CONSTANT, SMOOTH = (0.2, *4 * (0.06,)), (0.2, *4 * (0.09,))  # of the prior variance: all rows', each level's
+CONSTANT, SMOOTH = (0.2, *5 * (0.06,)), (0.2, *5 * (0.09,))  # of the prior variance: all rows', each level's
+UNTOLD = 1e-30  # of it that layers have, where too few rows are known for two to be of one
 NOISE = 0.04  # scatter that neighbours do not share, to begin with [log 1]
 LEAST_VARIANCE = 1e-4  # of that scatter: measured times repeat to a percent
 LEAST_SHARE = 1e-4  # of the whole variance that the scatter has, so that single precision can tell it from none
 LENGTH_SPREAD, VARIANCE_SPREAD = 0.5, 1.5  # standard deviations of the priors of logarithms
+LAYERS_SPREAD, SCATTER_SPREAD = 2.0, 1.5  # the same of what is each stack's own
+STACK, LAYER = -2, -1  # levels of `Places.names`
 
 
 class Places(eqx.Module):
-    """Where rows lie: standardized `features` [R, F], and the index of each row's name at every level, `names` [R, L];
-    another index is another name."""
+    """Where rows lie: standardized `features` [R, F], and the index of each row's name at every level, `names` [R, L],
+    the last two of its stack and of its layer, a part of that; another index is another name."""
 
     features: Float[Array | np.ndarray, "*rows F"]
     names: Int[Array | np.ndarray, "*rows L"]
@@ -43,12 +48,15 @@ class Places(eqx.Module):
 
 class Covariance(eqx.Module):
     """Logarithms of `lengths` [F], of the variances `constant` and `smooth` [1 + L] (of all rows, then of each level),
-    and of the variance of the `noise`."""
+    and of the variance of the `noise`; and of the factors that a stack has on those of its `layers` and on its noise,
+    the `scatter` [S], by the index of its name: 0 of a name beyond the last, and of all where S is 0."""
 
     lengths: Float[Array, " F"]
     constant: Float[Array, " L1"]
     smooth: Float[Array, " L1"]
     noise: Float[Array, ""]
+    layers: Float[Array, " S"]
+    scatter: Float[Array, " S"]
 
     def __call__(self, a: Places, b: Places) -> Float[Array, "A B"]:
         """Covariance of two sets of rows, without noise."""
@@ -59,17 +67,27 @@ class Covariance(eqx.Module):
         total = constant[0] + smooth[0] * matern
         for level in range(a.names.shape[1]):
             same = (a.names[:, level, None] == b.names[None, :, level]).astype(matern.dtype)
+            if level - a.names.shape[1] == LAYER:
+                same = same * jnp.exp(_of_stack(self.layers, a))[:, None]
             total = total + same * (constant[level + 1] + smooth[level + 1] * matern)
         return total
 
-    @property
-    def variance(self) -> Float[Array, ""]:
-        """Of one row, without noise."""
-        return jnp.sum(jnp.exp(self.constant)) + jnp.sum(jnp.exp(self.smooth))
+    def variance(self, places: Places) -> Float[Array, "*rows"]:
+        """Of every row, without noise."""
+        levels = jnp.exp(self.constant) + jnp.exp(self.smooth)
+        return jnp.sum(levels[:LAYER]) + levels[LAYER] * jnp.exp(_of_stack(self.layers, places))
 
-    @property
-    def noise_variance(self) -> Float[Array, ""]:
-        return jnp.exp(self.noise) + jnp.maximum(LEAST_VARIANCE, LEAST_SHARE * self.variance)
+    def noise_variance(self, places: Places) -> Float[Array, "*rows"]:
+        """Of every row."""
+        least = jnp.maximum(LEAST_VARIANCE, LEAST_SHARE * self.variance(places))
+        return jnp.exp(self.noise + _of_stack(self.scatter, places)) + least
+
+
+def _of_stack(values: Float[Array, " S"], places: Places) -> Float[Array, "*rows"]:
+    """What is each stack's own, of every row."""
+    if not len(values):
+        return jnp.zeros(places.names.shape[:-1])
+    return jnp.take(values, places.names[..., STACK], mode="fill", fill_value=0.0)
 
 
 def _matern(a: Float[Array, "A F"], b: Float[Array, "B F"]) -> Float[Array, "A B"]:
@@ -79,13 +97,18 @@ def _matern(a: Float[Array, "A F"], b: Float[Array, "B F"]) -> Float[Array, "A B
     return (1.0 + root) * jnp.exp(-root)
 
 
-def prior(features: int, variance: float) -> Covariance:
-    """What is expected of residuals of so much variance over so many features."""
+def prior(features: int, variance: float, stacks: int = 0) -> Covariance:
+    """What is expected of residuals of so much variance over so many features; of rows that are enough to tell layers
+    and stacks apart, with the number of `stacks` (padded to a power of two, so that few sizes are compiled)."""
+    none = as_float(np.zeros(max(64, 1 << (stacks - 1).bit_length()) if stacks else 0))
+    told = np.r_[np.ones(len(CONSTANT) - 1), 1.0 if stacks else UNTOLD]
     return Covariance(
         lengths=as_float(np.full(features, 0.5 * np.log(features))),  # so that a typical pair is one length apart
-        constant=as_float(np.log(variance * np.array(CONSTANT))),
-        smooth=as_float(np.log(variance * np.array(SMOOTH))),
+        constant=as_float(np.log(variance * told * CONSTANT)),
+        smooth=as_float(np.log(variance * told * SMOOTH)),
         noise=as_float(2.0 * np.log(NOISE)),
+        layers=none,
+        scatter=none,
     )
 
 
@@ -112,7 +135,8 @@ def _descend(start: Covariance, places: Places, target: Array, there: Array, ste
         surprise = jax.vmap(_surprise, in_axes=(None, 0, 0, 0))(covariance, places, target, there)
         moved = jax.tree.map(lambda now, first: jnp.sum((now - first) ** 2), covariance, start)
         variances = moved.constant + moved.smooth + moved.noise
-        priors = moved.lengths / LENGTH_SPREAD**2 + variances / VARIANCE_SPREAD**2
+        own = moved.layers / LAYERS_SPREAD**2 + moved.scatter / SCATTER_SPREAD**2
+        priors = moved.lengths / LENGTH_SPREAD**2 + variances / VARIANCE_SPREAD**2 + own
         return jnp.sum(surprise) + 0.5 * priors
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
@@ -136,6 +160,6 @@ def whitened(
     """The Cholesky factor of the rows' covariance with noise, and its inverse times `columns`; rows that are not
     `there` are independent of all others."""
     both = there[:, None] & there[None, :]
-    noise = jnp.where(there, covariance.noise_variance, 1.0)
+    noise = jnp.where(there, covariance.noise_variance(places), 1.0)
     factor = jnp.linalg.cholesky(jnp.where(both, covariance(places, places), 0.0) + jnp.diag(noise))
     return jax.scipy.linalg.solve_triangular(factor, columns, lower=True), factor

@@ -17,9 +17,10 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
 from calibration.kernels.blocks import blocks
-from calibration.kernels.gaussian_process import Covariance, Places, whitened
+from calibration.kernels.gaussian_process import LAYER, STACK, Covariance, Places, whitened
 
 NEAREST = 64  # rows that a prediction is made from
+NESTED = (LAYER, STACK)  # levels whose rows are searched by themselves
 AT_ONCE = 64  # rows that are predicted together: a device is adapted to so few, each of which has a matrix of its own
 
 
@@ -69,15 +70,21 @@ class Neighbours:
         return self._closest(places, *self._candidates(places, NEAREST))
 
     def _candidates(self, places: Places, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows near each place and which of them there are: of its own name at the last level, and of other names."""
-        at, names = self._scaled(places), places.names[:, -1]
-        other, apart = self._all(at, most)
-        apart &= self.places.names[other, -1] != names[:, None]
-        own, alike = np.zeros_like(other), np.zeros_like(apart)
-        for name in np.intersect1d(names, list(self._named)).tolist():
+        """Rows near each place and which of them there are, each once: of its own layer, of its stack, and of all."""
+        at, known = self._scaled(places), np.asarray(self.places.names)
+        found = [self._own(level, at, places.names[:, level], most) for level in NESTED] + [self._all(at, most)]
+        for (rows, there), level in zip(found[1:], NESTED, strict=True):
+            there &= known[rows, level] != places.names[:, level, None]
+        rows, there = zip(*found, strict=True)
+        return np.concatenate(rows, axis=1), np.concatenate(there, axis=1)
+
+    def _own(self, level: int, at: np.ndarray, names: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest rows of the name of every place at a level [N, most], and which of them there are."""
+        found, there = np.zeros((len(at), most), int), np.zeros((len(at), most), bool)
+        for name in np.intersect1d(names, list(self._named[level])).tolist():
             which = np.flatnonzero(names == name)
-            own[which], alike[which] = self._named[name](at[which], most)
-        return np.concatenate([own, other], axis=1), np.concatenate([alike, apart], axis=1)
+            found[which], there[which] = self._named[level][name](at[which], most)
+        return found, there
 
     def _closest(self, places: Places, near: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         chosen = np.asarray(_ranked(self.covariance, places, self.places[near], there))
@@ -99,10 +106,15 @@ class Neighbours:
         return Search(np.arange(len(self.residual)), KDTree(self._scaled(self.places)))
 
     @functools.cached_property
-    def _named(self) -> dict[int, Search]:
-        names, scaled = np.asarray(self.places.names)[:, -1], self._scaled(self.places)
-        parts = {name: np.flatnonzero(names == name) for name in np.unique(names).tolist()}
-        return {name: Search(rows, KDTree(scaled[rows])) for name, rows in parts.items()}
+    def _named(self) -> dict[int, dict[int, Search]]:
+        """Of each of the `NESTED` levels, the rows of every name."""
+        return {level: self._of_names(np.asarray(self.places.names)[:, level]) for level in NESTED}
+
+    def _of_names(self, names: np.ndarray) -> dict[int, Search]:
+        scaled, order = self._scaled(self.places), np.argsort(names, kind="stable")
+        distinct, first = np.unique(names[order], return_index=True)
+        parts = zip(distinct.tolist(), np.split(order, first[1:]), strict=True)
+        return {name: Search(rows, KDTree(scaled[rows])) for name, rows in parts}
 
 
 @jax.jit
@@ -125,8 +137,8 @@ def _given(
     def one(at: Places, near: Places, residual: Array, there: Array) -> Array:
         columns = jnp.stack([covariance(_alone(at), near)[0], residual], axis=1)
         white, _ = whitened(covariance, near, there, jnp.where(there[:, None], columns, 0.0))
-        left = jnp.maximum(covariance.variance - jnp.sum(white[:, 0] ** 2), 0.0)
-        return jnp.stack([white[:, 0] @ white[:, 1], jnp.sqrt(left + covariance.noise_variance)])
+        left = jnp.maximum(covariance.variance(at) - jnp.sum(white[:, 0] ** 2), 0.0)
+        return jnp.stack([white[:, 0] @ white[:, 1], jnp.sqrt(left + covariance.noise_variance(at))])
 
     return jax.vmap(one, out_axes=1)(places, near, residual, there)
 

@@ -181,11 +181,25 @@ def _restored_local(
     residual = _stored(f"{place}/residual", (rows,), tensors)
     if tensors[f"{place}/places.features"].shape == (rows, features - VIEW):
         raise OlderAdaptation(place.rpartition("/")[2])
+    tensors = _with_layers(place, tensors)
     like = Places(np.zeros((rows, features), number), np.zeros((rows, len(SAME)), np.int32))
     places = _filled(f"{place}/places", like, tensors)
-    covariance = _filled(f"{place}/covariance", prior(features, 1.0), tensors)
+    stacks = len(tensors[f"{place}/covariance.layers"])
+    covariance = _filled(f"{place}/covariance", prior(features, 1.0, stacks), tensors)
     width = _widths({"adapted": described["width"]})["adapted"]
     return Local(_named(described["names"]), places, residual, covariance, width)
+
+
+def _with_layers(place: str, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Files of jaxperf before rows knew their layer: each is one of its own, layers do not differ, stacks are alike."""
+    if f"{place}/covariance.layers" in tensors:
+        return tensors
+    alone, none = -1 - np.arange(len(tensors[f"{place}/residual"])), prior(1, 1.0)
+    found = {f"{place}/places.names": np.c_[tensors[f"{place}/places.names"], alone]}
+    found |= {f"{place}/covariance.{name}": np.asarray(getattr(none, name)) for name in ("layers", "scatter")}
+    for name in ("constant", "smooth"):
+        found[f"{place}/covariance.{name}"] = np.r_[tensors[f"{place}/covariance.{name}"], math.log(LEAST)]
+    return {**tensors, **found}
 
 
 def _of_this_law(family: str, described: Mapping[str, Any]) -> bool:

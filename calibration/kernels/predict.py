@@ -216,10 +216,10 @@ def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Grou
         rows = np.flatnonzero(moved(fitted, spelled, device)[groups.which])
         if not len(rows):
             continue
-        mean, deviation = predicted(local, fitted, prepare(table.take(rows), directories))
+        mean, deviation, remote = predicted(local, fitted, prepare(table.take(rows), directories))
         time, stretch = found.predicted[rows] * np.exp(mean), np.exp(local.width[1] * deviation)
         found.predicted[rows], found.lower[rows], found.upper[rows] = time, time / stretch, time * stretch
-        far = FAR * (local.is_far(deviation) & np.isfinite(time))
+        far = FAR * (remote & np.isfinite(time))
         found.remarks[rows] = (found.remarks[rows] & ~np.uint16(FAR)) | far.astype(np.uint16)
 
 

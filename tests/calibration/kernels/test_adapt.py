@@ -14,7 +14,7 @@ from calibration.kernels import gaussian_process, local
 from calibration.kernels.adapt import adapt, adapt_family
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.fit import Settings, counts, new_correction, new_law
-from calibration.kernels.gaussian_process import Places, prior
+from calibration.kernels.gaussian_process import LAYER, Places, prior
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.levels import NO_NAMES
 from calibration.kernels.local import BESIDE, DRAWN, LEARNED_ON, VIEW, learning_sets, left_out, placed, stated
@@ -162,6 +162,27 @@ def test_files_of_an_earlier_adaptation_say_what_to_do(adapted: FittedFamily, tm
     save_parameters(Parameters({"gemm": dataclasses.replace(adapted, local={device: older})}, {}), tmp_path / "p")
     with pytest.raises(InputError, match=rf"p\.json' were adapted to {device} by an earlier jaxperf.*--adapt"):
         load_parameters(tmp_path / "p")
+
+
+def test_an_adaptation_that_knew_no_layers_says_what_it_said(
+    adapted: FittedFamily, slow: Prepared, tmp_path: Path
+) -> None:
+    save_parameters(Parameters({"gemm": adapted}, {}), tmp_path / "p")
+    tensors, card = load_arrays(tmp_path / "p", "kernels", 2, "")
+    place = f"gemm/{NAME}"
+    for name in ("layers", "scatter"):
+        del tensors[f"{place}/covariance.{name}"]
+    for name in ("constant", "smooth"):
+        tensors[f"{place}/covariance.{name}"] = tensors[f"{place}/covariance.{name}"][:LAYER]
+    tensors[f"{place}/places.names"] = tensors[f"{place}/places.names"][:, :LAYER]
+    save_arrays(tmp_path / "p", tensors, card, 2)
+    local, rest = load_parameters(tmp_path / "p").families["gemm"].local[NAME], slow.take(np.arange(30, 60))
+    places = placed(adapted, local.names, rest)
+    mean, deviation = local.process.predicted(places)
+    own, cross = (np.array(local.covariance(each, local.places)) for each in (local.places, places))
+    own += np.diag(local.covariance.noise_variance(local.places))
+    np.testing.assert_allclose(mean, cross @ np.linalg.solve(own, local.residual), atol=1e-4)
+    assert (deviation > 0.0).all() and np.median(errors(dataclasses.replace(adapted, local={NAME: local}), rest)) < 0.1
 
 
 def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:

@@ -19,7 +19,7 @@ def rows_of(count: int = ROWS, seed: int = 0) -> tuple[Places, np.ndarray]:
     generator = np.random.default_rng(seed)
     features = generator.standard_normal((count, FEATURES))
     stack = np.arange(count) % 2
-    names = np.stack([*np.zeros((3, count), int), stack], axis=1)
+    names = np.stack([*np.zeros((3, count), int), stack, stack], axis=1)
     residual = 0.3 * np.sin(features[:, 0]) + np.where(stack, 0.4, -0.1) + 0.01 * generator.standard_normal(count)
     return Places(features, names), residual
 
@@ -27,11 +27,11 @@ def rows_of(count: int = ROWS, seed: int = 0) -> tuple[Places, np.ndarray]:
 def dense(places: Places, residual: np.ndarray, other: Places) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance by the inverse of the covariance, entry by entry."""
     start = prior(FEATURES, 0.1)
-    own = np.array(start(places, places)) + float(start.noise_variance) * np.eye(len(residual))
+    own = np.array(start(places, places)) + np.diag(start.noise_variance(places))
     cross = np.array(start(other, places))
     mean = cross @ np.linalg.inv(own) @ residual
     left = np.array(start(other, other)).diagonal() - np.sum(cross @ np.linalg.inv(own) * cross, axis=1)
-    return mean, left + float(start.noise_variance)
+    return mean, left + np.asarray(start.noise_variance(other))
 
 
 def test_predictions_are_those_of_the_textbook() -> None:
@@ -79,12 +79,12 @@ def test_a_row_is_judged_by_other_shapes() -> None:
 
 def test_the_covariance_is_the_matern_function_and_its_names() -> None:
     start = dataclasses.replace(prior(FEATURES, 1.0), lengths=np.zeros(FEATURES))
-    places = Places(np.array([[0.0, 0.0, 0.0], [0.0, 2.0, 0.0]]), np.array([[0, 0, 0, 0], [0, 1, 1, 1]]))
+    places = Places(np.array([[0.0, 0.0, 0.0], [0.0, 2.0, 0.0]]), np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1]]))
     root = 2.0 * np.sqrt(3.0)
     matern = (1.0 + root) * np.exp(-root)  # Rasmussen and Williams 2006, eq. 4.17
     expected = 0.2 + 0.06 + (0.2 + 0.09) * matern  # of all rows, and of the one level where their names are the same
     np.testing.assert_allclose(np.array(start(places, places))[0, 1], expected, rtol=1e-6)
-    np.testing.assert_allclose(np.array(start(places, places)).diagonal(), float(start.variance), rtol=1e-4)
+    np.testing.assert_allclose(np.array(start(places, places)).diagonal(), start.variance(places), rtol=1e-4)
 
 
 def test_what_matters_is_learned() -> None:
@@ -92,10 +92,28 @@ def test_what_matters_is_learned() -> None:
     start = prior(FEATURES, 0.1)
     found = learned(start, places, residual, [np.arange(ROWS)])
     assert np.argmin(np.asarray(found.lengths)) == 0
-    assert float(found.noise_variance) < NOISE**2
+    assert (found.noise_variance(places) < NOISE**2).all()
     other, truth = rows_of(200, seed=2)
     errors = [np.abs(Neighbours(each, places, residual).predicted(other)[0] - truth).mean() for each in (start, found)]
     assert errors[1] < 0.7 * errors[0] and errors[1] < 0.06
+
+
+def test_a_stack_has_its_own_scatter_and_its_own_layers() -> None:
+    """Layers of the first stack differ by chance, rows of the second repeat to a percent, rows of the third do not."""
+    count, generator = 120, np.random.default_rng(3)
+    stack = np.arange(count) % 3
+    layer = 8 * stack + np.arange(count) // 15
+    names = np.stack([*np.zeros((3, count), int), stack, layer], axis=1)
+    scatter = np.array([0.01, 0.01, 0.3])[stack] * generator.standard_normal(count)
+    residual = np.where(stack == 0, 0.6 * (layer % 2), 0.0) + scatter
+    places = Places(generator.standard_normal((count, FEATURES)), names)
+    found = learned(prior(FEATURES, 0.1, 3), places, residual, [np.arange(count)])
+    noise = np.sqrt(np.asarray(found.noise_variance(places)))[:3]
+    assert max(noise[:2]) < 0.06 and noise[2] > 0.2
+    assert found.layers[0] > max(found.layers[1:3]) + 1.0
+    assert not np.asarray(found.layers[3:]).any()  # names that no row has
+    error, _ = Neighbours(found, places, residual).left_out(np.flatnonzero(stack == 0), np.arange(count))
+    assert np.abs(error).mean() < 0.06
 
 
 def test_learning_is_deterministic_and_padding_says_nothing() -> None:
@@ -109,7 +127,7 @@ def test_learning_is_deterministic_and_padding_says_nothing() -> None:
 def test_far_from_all_rows_only_what_all_share_is_left() -> None:
     places, residual = rows_of()
     start = prior(FEATURES, 0.1)
-    far = Places(np.full((1, FEATURES), 50.0), np.full((1, 3), 7))
+    far = Places(np.full((1, FEATURES), 50.0), np.full((1, 5), 7))
     process = Neighbours(start, places, residual)
     near = process.predicted(places[:1])[1][0]
     mean, deviation = process.predicted(far)

@@ -14,6 +14,7 @@ from calibration.intervals import Spread
 from calibration.kernels.blocks import BLOCK
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.fit import Settings, counts, new_correction, new_law
+from calibration.kernels.gaussian_process import LAYER
 from calibration.kernels.inputs import prepare
 from calibration.kernels.levels import NO_NAMES
 from calibration.kernels.local import SAME, TIME_SCALE, VIEW, VIEW_SCALE, kernel_of, placed, views
@@ -83,3 +84,17 @@ def test_names_added_later_leave_the_index_of_a_kernel(fitted: FittedFamily) -> 
     kernel = SAME.index("kernel")
     np.testing.assert_array_equal(before[:, kernel], after[:, kernel])
     assert (before[:, -1] != after[:, -1]).all()
+
+
+def test_a_layer_is_what_a_model_has_and_how_its_tokens_are_routed(fitted: FittedFamily) -> None:
+    """Not how many rows are asked of it; and each stack has its own."""
+    sizes = {"m": [1.0, 64.0, 64.0, 64.0, 64.0], "n": [512.0, 512.0, 640.0, 512.0, 512.0]}
+    shape = {name: np.array(column) for name, column in sizes.items()} | {"k": np.full(5, 256.0), "batch": np.ones(5)}
+    table = blank_table("gemm", shape, np.full(5, "mi300x", dtype=object))
+    routed = np.array(["even", "even", "even", "skewed", "even"], dtype=object)
+    version = np.array(["1.0"] * 4 + ["2.0"], dtype=object)
+    data = prepare(dataclasses.replace(table, version=version, text={"distribution": routed}))
+    layer = placed(fitted, NO_NAMES.extended(data.spelled), data).names[:, LAYER]
+    assert layer[0] == layer[1] and len(set(layer.tolist())) == 4
+    again = placed(fitted, NO_NAMES.extended(data.spelled), data.take(np.array([3, 0]))).names[:, LAYER]
+    assert again.tolist() == [layer[3], layer[0]]
