@@ -139,7 +139,7 @@ def _deployed(given: Configuration, devices: Devices, models: Models) -> Deploye
     model, of_model = models.of(given.model)
     spec, of_device = devices.of(given.gpu)
     weights, of_format = _weights(given, model, spec)
-    layout, of_layout = _layout(given, spec, least_ranks(model, weights, spec))
+    layout, of_layout = _layout(given, least_ranks(model, weights, spec))
     prompt, output, of_lengths = _lengths(given, model)
     closed = given.mode != "static" and math.isfinite(given.load["concurrency"])
     source, of_source = source_of(given.source, closed)
@@ -196,7 +196,7 @@ def least_ranks(model: ModelConfig, weights: str, spec: DeviceSpec) -> float:
     return ranks
 
 
-def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[str, float], list[str]]:
+def _layout(given: Configuration, least: float) -> tuple[dict[str, float], list[str]]:
     """The layout of a replica and their number, and a sentence for each choice the table leaves open and each number
     in it that contradicts another.
 

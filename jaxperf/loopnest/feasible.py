@@ -50,9 +50,9 @@ def infeasible(
     ]
     checks = {
         Reason.FACTORS: ~functools.reduce(jnp.logical_and, whole),
-        Reason.CAPACITY: _any([size > level.size for level, (size, _, _) in taken]),
-        Reason.FAN_OUT: _any([*spread, used[0] > architecture.macs]),
-        Reason.BANDWIDTH: _any([_starved(level, each) for level, each in pairs]),
+        Reason.CAPACITY: any_of([size > level.size for level, (size, _, _) in taken]),
+        Reason.FAN_OUT: any_of([*spread, used[0] > architecture.macs]),
+        Reason.BANDWIDTH: any_of([_starved(level, each) for level, each in pairs]),
     }
     return reason_bits(checks)
 
@@ -89,8 +89,8 @@ def needed(
 
 def _starved(level: Level, counted: LevelAccesses) -> Bool[Array, ""]:
     """Whether words have to pass where no bandwidth is."""
-    reads = _any([each.reads > 0.0 for each in counted if each is not None])
-    writes = _any([each.fills + each.updates > 0.0 for each in counted if each is not None])
+    reads = any_of([each.reads > 0.0 for each in counted if each is not None])
+    writes = any_of([each.fills + each.updates > 0.0 for each in counted if each is not None])
     return (
         (reads & (level.read_bandwidth <= 0.0))
         | (writes & (level.write_bandwidth <= 0.0))
@@ -98,7 +98,7 @@ def _starved(level: Level, counted: LevelAccesses) -> Bool[Array, ""]:
     )
 
 
-def _any(checks: list[Bool[Array, ""]]) -> Bool[Array, ""]:
+def any_of(checks: Sequence[Bool[Array, ""]]) -> Bool[Array, ""]:
     return functools.reduce(jnp.logical_or, checks, jnp.asarray(False))
 
 

@@ -15,6 +15,7 @@ from jaxperf.models.blocks.launch import add, flagged, in_format, norm, plain_li
 from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.blocks.streams import collapse_kernels, mixing_kernels
 from jaxperf.models.deployment import Deployment
+from jaxperf.models.host import step_time
 from jaxperf.models.layers import LayerGroup, Transformer
 from jaxperf.network.collectives import all_gather_cost
 
@@ -37,6 +38,12 @@ def add_up(kernels: Mapping[str, Each], quantity: Callable[[Each], Scalar]) -> S
     first = [quantity(cost) for name, cost in kernels.items() if name not in CONTEXT_KERNELS]
     last = [quantity(kernels[name]) for name in CONTEXT_KERNELS if name in kernels]
     return functools.reduce(jnp.add, first + last)
+
+
+def one_stage_time(deployment: Deployment, kernels: Kernels) -> Scalar:
+    """Kernels of one pipeline stage one after the other, and the host beside them (`models.host`) [s]."""
+    device_time = add_up(kernels, lambda cost: cost.time)
+    return step_time(deployment.host, device_time, add_up(kernels, lambda cost: cost.launches))
 
 
 def merged(parts: Sequence[Kernels]) -> Kernels:

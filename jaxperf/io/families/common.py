@@ -119,6 +119,11 @@ def rotary_layers(fields: Fields, step: int = 4) -> list[bool]:
     return [not without for without in every(fields.optional_count("no_rope_layer_interval") or step, count)]
 
 
+def one_window(fields: Fields) -> Windows:
+    """The same window for every layer; none where the config has none."""
+    return (fields.optional_count("sliding_window"),) * fields.layer_count()
+
+
 def full_every(fields: Fields, step: int, window: int | None) -> Windows:
     """Windows where the last of each `step` layers attends to everything, unless `layer_types` says otherwise."""
     usual = tuple(None if full else window for full in every(step, fields.layer_count()))

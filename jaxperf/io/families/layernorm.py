@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import Windows, full_heads, gated_mlp, grouped_attention, rotary_model
+from jaxperf.io.families.common import full_heads, gated_mlp, grouped_attention, one_window, rotary_model
 from jaxperf.models.config import Attention, Mlp, ModelConfig, Table
 
 
@@ -39,8 +39,8 @@ def _nemotron(fields: Fields) -> ModelConfig:
 
 def _starcoder2(fields: Fields) -> ModelConfig:
     bias = fields.flag_or("use_bias", True)
-    widths: Windows = (fields.optional_count("sliding_window"),) * fields.layer_count()
-    return rotary_model(fields, _attention(fields, bias), _plain_mlp(fields, bias), widths, tied=True, norm_bias=True)
+    attention, block = _attention(fields, bias), _plain_mlp(fields, bias)
+    return rotary_model(fields, attention, block, one_window(fields), tied=True, norm_bias=True)
 
 
 def _persimmon(fields: Fields) -> ModelConfig:

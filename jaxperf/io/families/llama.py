@@ -12,6 +12,7 @@ from jaxperf.io.families.common import (
     full_heads,
     gated_mlp,
     grouped_attention,
+    one_window,
     rotary_layers,
     rotary_model,
     routed,
@@ -41,16 +42,12 @@ def _mistral(fields: Fields) -> ModelConfig:
     return rotary_model(fields, grouped_attention(fields), gated_mlp(fields), _mistral_windows(fields))
 
 
-def _one_window(fields: Fields) -> Windows:
-    return (fields.optional_count("sliding_window"),) * fields.layer_count()
-
-
 def _ministral3(fields: Fields) -> ModelConfig:
-    return rotary_model(fields, grouped_attention(fields, head_dim=128), gated_mlp(fields), _one_window(fields))
+    return rotary_model(fields, grouped_attention(fields, head_dim=128), gated_mlp(fields), one_window(fields))
 
 
 def _mixtral(fields: Fields) -> ModelConfig:
-    return rotary_model(fields, grouped_attention(fields), routed(fields, "intermediate_size"), _one_window(fields))
+    return rotary_model(fields, grouped_attention(fields), routed(fields, "intermediate_size"), one_window(fields))
 
 
 def _internlm(fields: Fields) -> ModelConfig:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
-    Windows,
     biased_attention,
     decoder,
     gated_mlp,
     grouped_attention,
+    one_window,
     rotary_model,
     routed,
 )
@@ -26,17 +26,13 @@ def _phi(fields: Fields) -> ModelConfig:
     return decoder(fields, (layer,) * fields.layer_count(), head_bias=True)
 
 
-def _one_window(fields: Fields) -> Windows:
-    return (fields.optional_count("sliding_window"),) * fields.layer_count()
-
-
 def _phi3(fields: Fields) -> ModelConfig:
-    return rotary_model(fields, grouped_attention(fields, multi_head=True), gated_mlp(fields), _one_window(fields))
+    return rotary_model(fields, grouped_attention(fields, multi_head=True), gated_mlp(fields), one_window(fields))
 
 
 def _phimoe(fields: Fields) -> ModelConfig:
     attention = biased_attention(fields, multi_head=False)
-    model = rotary_model(fields, attention, routed(fields, "intermediate_size"), _one_window(fields), norm_bias=True)
+    model = rotary_model(fields, attention, routed(fields, "intermediate_size"), one_window(fields), norm_bias=True)
     return decoder(fields, model.layers, head_bias=fields.flag("lm_head_bias", False))
 
 

@@ -19,7 +19,7 @@ from jaxperf.core.feasible import reason_bits
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import NestCost, nest_cost, slowest, stream_cycles
-from jaxperf.loopnest.feasible import Reason
+from jaxperf.loopnest.feasible import Reason, any_of
 from jaxperf.loopnest.fused.chain import Chain, Links
 from jaxperf.loopnest.fused.mapping import FusedMapping, Fusion, loops_outside, stage_mapping
 from jaxperf.loopnest.mapping import product
@@ -74,7 +74,7 @@ def chain_cost(
     pairs = zip(architecture.levels[fusion.level :], held, strict=True)
     checks: dict[enum.IntFlag, Bool[Array, ""]] = {
         ChainReason.LOOPS: loops_outside(chain.links, mapping, fusion.level),
-        Reason.CAPACITY: _any([words * level.buffering > level.size for level, words in pairs]),
+        Reason.CAPACITY: any_of([words * level.buffering > level.size for level, words in pairs]),
     }
     if fusion.pipelined:
         checks[Reason.FAN_OUT] = _too_many(architecture, stages, fusion)
@@ -179,12 +179,8 @@ def _too_many(architecture: Architecture, stages: tuple[NestCost, ...], fusion: 
         _sum([stage.levels[index].instances for stage in stages]) * spare > architecture.levels[index].instances
         for index in range(fusion.level)
     ]
-    return _any([units, *inside])
+    return any_of([units, *inside])
 
 
 def _sum(terms: Sequence[Scalar]) -> Scalar:
     return functools.reduce(jnp.add, terms, as_float(0.0))
-
-
-def _any(checks: Sequence[Bool[Array, ""]]) -> Bool[Array, ""]:
-    return functools.reduce(jnp.logical_or, checks, jnp.asarray(False))

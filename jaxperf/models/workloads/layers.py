@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from hwspecs.errors import InputError
-from jaxperf.models.config import Layer
+from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe
 from jaxperf.models.mixers import Attention, Mixer, Mla
 from jaxperf.models.workloads.activations import ACTIVATIONS
@@ -163,11 +163,11 @@ def _dropped(tape: Tape, x: Tensor, style: Style) -> Tensor:
     return dropout(tape, x) if style.dropout else x
 
 
-def norm(tape: Tape, x: Tensor, layer: Layer, name: str) -> Tensor:
+def norm(tape: Tape, x: Tensor, of: Layer | ModelConfig, name: str) -> Tensor:
     """LayerNorm where the norms have biases, else RMSNorm."""
-    if layer.norm_bias:
-        return layer_norm(tape, x, name, weight=layer.norm_weight)
-    return rms_norm(tape, x, name, layer.norm_weight)
+    if of.norm_bias:
+        return layer_norm(tape, x, name, weight=of.norm_weight)
+    return rms_norm(tape, x, name, of.norm_weight)
 
 
 def feed_forward(tape: Tape, x: Tensor, ffn: FeedForward, style: Style, scores: list[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ from jaxperf.models.workloads.attention import BIAS, CAUSAL, PADDING, Given
 from jaxperf.models.workloads.kernels import stream
 from jaxperf.models.workloads.layers import check_layer, norm, run_layers
 from jaxperf.models.workloads.masks import added_mask, cross_mask, position_bias, rotary_tables
-from jaxperf.models.workloads.operations import add, dropout, embedding, layer_norm, linear, rms_norm, scaled
+from jaxperf.models.workloads.operations import add, dropout, embedding, linear, scaled
 from jaxperf.models.workloads.styles import Style, style_of
 from jaxperf.models.workloads.tape import Tape, Tensor
 
@@ -32,7 +32,7 @@ def decoder(tape: Tape, config: ModelConfig, batch: int, seq: int) -> Tensor:
         x = _embedded(tape, config, style, ids, shared=memory is not None)
         x = _stack(tape, x, config.layers, style, memory)
         if config.final_norm:
-            x = _outer_norm(tape, x, config, "final_norm")
+            x = norm(tape, x, config, "final_norm")
         if memory is not None:
             x = dropout(tape, x)
             x = scaled(tape, x) if config.tied_embeddings else x
@@ -70,7 +70,7 @@ def _embedded(tape: Tape, config: ModelConfig, style: Style, ids: Tensor, shared
     if config.positions:
         x = add(tape, x, embedding(tape, _positions(tape, style, ids), config.positions, config.hidden, "positions"))
     if config.embedding_norm:
-        x = _outer_norm(tape, x, config, "embedding_norm")
+        x = norm(tape, x, config, "embedding_norm")
     return dropout(tape, x) if style.dropout and not style.copies else x
 
 
@@ -82,12 +82,6 @@ def _positions(tape: Tape, style: Style, ids: Tensor) -> Tensor:
     n = batch * seq
     steps = [stream("cumsum", n, n, batch), stream("mul", 2 * n, n, batch), stream("sub", n, n, batch)]
     return tape.record("position_ids", "fill", (ids,), ids.shape, [*steps, stream("addu", n, n, batch)], gradient=False)
-
-
-def _outer_norm(tape: Tape, x: Tensor, config: ModelConfig, name: str) -> Tensor:
-    if config.norm_bias:
-        return layer_norm(tape, x, name, weight=config.norm_weight)
-    return rms_norm(tape, x, name, config.norm_weight)
 
 
 def _stack(tape: Tape, x: Tensor, layers: Sequence[Layer], style: Style, memory: Tensor | None) -> Tensor:

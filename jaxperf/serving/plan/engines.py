@@ -14,16 +14,14 @@ from jaxtyping import Array, Float, Int
 
 from jaxperf.core.numerics import Scalar, as_float, stack
 from jaxperf.core.sustained import CalibratedDevice
-from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.phase import Decode, Prefill
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.feasibility import infeasibility
-from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.memory import kv_cache_bytes, memory_use, stage_share
 from jaxperf.models.step import check_decoder_alone, step_kernels
-from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
+from jaxperf.models.transformer import CONTEXT_KERNELS, one_stage_time
 from jaxperf.serving.fleet.transfer import Link, network_link, pull_time
 from jaxperf.serving.queueing.engine import Engine
 from jaxperf.serving.queueing.law import StepLaw, probed_law
@@ -140,15 +138,16 @@ def deployment_law(deployment: Deployment, model: Transformer, reach: Reach) -> 
 
     def linear(tokens: Scalar) -> Scalar:
         kernels = step_kernels(deployment, model, Prefill(1.0, tokens), as_float(1.0))
-        return uneven * _host(deployment, {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS})
+        kernels = {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS}
+        return uneven * one_stage_time(deployment, kernels)
 
     def decode(sequences: Scalar, context: Scalar) -> Scalar:
         kernels = step_kernels(deployment, model, Decode(sequences, context), sequences)
-        return uneven * _host(deployment, kernels) - linear(sequences)
+        return uneven * one_stage_time(deployment, kernels) - linear(sequences)
 
     def prefill(prefix: Scalar, tokens: Scalar) -> Scalar:
         kernels = step_kernels(deployment, model, Prefill(1.0, tokens, prefix), as_float(1.0))
-        return uneven * _host(deployment, kernels) - linear(tokens)
+        return uneven * one_stage_time(deployment, kernels) - linear(tokens)
 
     return probed_law(
         linear,
@@ -159,11 +158,6 @@ def deployment_law(deployment: Deployment, model: Transformer, reach: Reach) -> 
         context=float(reach.prompt + reach.output),
         chunk=float(min(reach.budget, reach.prompt)),
     )
-
-
-def _host(deployment: Deployment, kernels: Kernels) -> Scalar:
-    device_time = add_up(kernels, lambda cost: cost.time)
-    return step_time(deployment.host, device_time, add_up(kernels, lambda cost: cost.launches))
 
 
 def facts_at(facts: EngineFacts, index: int) -> EngineFacts:

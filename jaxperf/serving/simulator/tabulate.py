@@ -12,10 +12,9 @@ from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.phase import Decode, Prefill
 from jaxperf.models.deployment import Deployment
-from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer
 from jaxperf.models.step import check_decoder_alone, step_kernels
-from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
+from jaxperf.models.transformer import CONTEXT_KERNELS, add_up, one_stage_time
 from jaxperf.serving.simulator.fused_attention import FusedAttention
 from jaxperf.serving.simulator.step_time import ComposedStepTimes
 from jaxperf.sweeps.once import evaluate_over
@@ -90,19 +89,19 @@ def _counts(largest: int, step: int) -> Float64[np.ndarray, " points"]:
 @jax.jit
 def _linear(deployment: Deployment, model: Transformer, length: Scalar) -> Scalar:
     kernels = step_kernels(deployment, model, Prefill(1.0, length), as_float(1.0))
-    return _step(deployment, {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS})
+    return one_stage_time(deployment, {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS})
 
 
 @jax.jit
 def _decode(deployment: Deployment, model: Transformer, number: Scalar, length: Scalar) -> Scalar:
     kernels = step_kernels(deployment, model, Decode(number, length), number)
-    return _step(deployment, kernels) - _linear(deployment, model, number)
+    return one_stage_time(deployment, kernels) - _linear(deployment, model, number)
 
 
 @jax.jit
 def _prefill(deployment: Deployment, model: Transformer, prefix: Scalar, length: Scalar) -> Scalar:
     kernels = step_kernels(deployment, model, Prefill(1.0, length, prefix), as_float(1.0))
-    return _step(deployment, kernels) - _linear(deployment, model, length)
+    return one_stage_time(deployment, kernels) - _linear(deployment, model, length)
 
 
 def _busy(resource: str) -> tuple[Step, Step, Step]:
@@ -130,9 +129,3 @@ def _busy(resource: str) -> tuple[Step, Step, Step]:
 def _with_zero(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """A leading zero along `axes`: no tokens take no time."""
     return np.pad(values, [(1, 0) if axis in axes else (0, 0) for axis in range(values.ndim)])
-
-
-def _step(deployment: Deployment, kernels: Kernels) -> Scalar:
-    """Kernels one after the other, and the host beside them."""
-    device_time = add_up(kernels, lambda cost: cost.time)
-    return step_time(deployment.host, device_time, add_up(kernels, lambda cost: cost.launches))

@@ -11,10 +11,9 @@ from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.models.deployment import Deployment
-from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer
 from jaxperf.models.step import StepCost, decode_cost
-from jaxperf.models.transformer import add_up
+from jaxperf.models.transformer import one_stage_time
 from jaxperf.serving.techniques.speculative import Speculation, expected_tokens, round_kernels
 from jaxperf.serving.techniques.step import Step, several_token_kernels, with_kernels
 from jaxperf.serving.techniques.two_batches import decode_in_two
@@ -60,8 +59,7 @@ def paying_batch(
                 kernels = step(deployment, model, sequences, context, as_float(1.0), zero)
             else:
                 kernels = round_kernels(deployment, model, speculation, batch, context, zero, step)
-            device_time = add_up(kernels, lambda cost: cost.time)
-            return step_time(deployment.host, device_time, add_up(kernels, lambda cost: cost.launches))
+            return one_stage_time(deployment, kernels)
 
         return time(decode_in_two) < time(several_token_kernels)
 
