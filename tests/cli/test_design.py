@@ -29,17 +29,13 @@ def test_the_device_that_is_written_does_what_was_said(cli, parse_json, own_fold
     assert told["memory_bandwidth"]["confidence"] == "derived"
 
 
-def test_text_says_what_limits_it_and_what_is_assumed(cli) -> None:
+def test_text_says_what_limits_it_and_a_table_holds_every_fact_and_measure(cli, own_folder: Path) -> None:
     text = cli(*L4, "--slo", "tpot=2ms").stdout
     for said in ("Least power", "limited by tpot: 1 % more of it would take", "a chip of its family", "calibrated: "):
         assert said in text
     assert "uncalibrated" in text and "nan" not in text.lower()
-    quiet = cli(*L4, "--slo", "tpot=2ms", "--quiet").stdout
+    quiet = cli(*L4, "--slo", "tpot=2ms", "--quiet", "-o", "design.csv").stdout
     assert "Least power" in quiet and "note" not in quiet
-
-
-def test_a_table_holds_every_fact_and_measure(cli, own_folder: Path) -> None:
-    cli(*L4, "--slo", "tpot=2ms", "-o", "design.csv")
     with (own_folder / "design.csv").open() as file:
         rows = {(row["what"], row["name"]): row for row in csv.DictReader(file)}
     assert {("fact", name) for name in ("num_cores", "peak_flops.bf16", "tdp")} <= rows.keys()
