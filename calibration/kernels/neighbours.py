@@ -71,10 +71,10 @@ class Neighbours:
 
     def _candidates(self, places: Places, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows near each place and which of them there are, each once: of its own layer, of its stack, and of all."""
-        at, known = self._scaled(places), np.asarray(self.places.names)
-        found = [self._own(level, at, places.names[:, level], most) for level in NESTED] + [self._all(at, most)]
+        at, known, asked = self._scaled(places), np.asarray(self.places.names), np.asarray(places.names)
+        found = [self._own(level, at, asked[:, level], most) for level in NESTED] + [self._all(at, most)]
         for (rows, there), level in zip(found[1:], NESTED, strict=True):
-            there &= known[rows, level] != places.names[:, level, None]
+            there &= known[rows, level] != asked[:, level, None]
         rows, there = zip(*found, strict=True)
         return np.concatenate(rows, axis=1), np.concatenate(there, axis=1)
 
