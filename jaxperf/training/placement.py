@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxperf.core.numerics import ceil_div, floor_div
+
 # Groups of ranks beside each other -> the fields whose product they are.
 CONTIGUOUS = {"tensor": ("tensor",), "tensor x context": ("tensor", "context"), "expert": ("expert", "expert_tensor")}
 
@@ -36,9 +38,10 @@ def torn_groups(layout: Mapping[str, float], node: int) -> dict[str, Torn]:
     found = {}
     for name, fields in CONTIGUOUS.items():
         ranks = int(np.prod([layout.get(field, 1.0) for field in fields]))
-        first = np.arange(0, world, ranks)
-        nodes = (np.minimum(first + ranks, world) - 1) // node - first // node + 1
-        torn = int(np.count_nonzero(nodes > -(-ranks // node)))
+        first = np.arange(0.0, world, ranks)
+        last = np.minimum(first + ranks, world) - 1.0
+        nodes = floor_div(last, float(node)) - floor_div(first, float(node)) + 1.0
+        torn = int(np.count_nonzero(nodes > ceil_div(float(ranks), float(node))))
         if torn and ranks > 1:
             found[name] = Torn(ranks, len(first), torn, node % ranks if ranks < node else -ranks % node)
     return found

@@ -141,7 +141,7 @@ def test_paths_part_where_hashes_part_and_outputs_are_nobody_elses() -> None:
     ("text", "name", "words"),
     [
         (HEAD, "t.csv", "has no requests"),
-        ("", "t.csv", "has no requests"),
+        ("", "t.csv", "is empty"),
         ("req,arrived,prefill_tokens,decode_tokens\n1,0,1,1\n", "t.csv", "no column arrived_at"),
         (HEAD + "1,0,1,1\n1,0,1,1\n", "t.csv", "rows 0 and 1 have the same req 1"),
         (HEAD + "1,0,1\n", "t.csv", "line 2 has 3 cells; the header has 4"),
