@@ -1,5 +1,5 @@
-"""Request traces as people have them: CSV of Vidur and Azure, JSON lines of Mooncake or ShareGPT, results of vLLM's
-benchmark, Parquet, compressed or not; or a workload described in JSON, from which they are drawn."""
+"""Request traces as people have them: CSV of Vidur, Azure and Splitwise, JSON lines of Mooncake or ShareGPT, results of
+vLLM's benchmark, Parquet, compressed or not; or a workload described in JSON, from which they are drawn."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ from jaxperf.serving.simulator.workloads import draw_requests
 
 # Our name -> the names that trace files use for it.
 NAMES = {
-    "arrived_at": ("arrived_at", "arrival_time", "arrival_s", "queued_at", "timestamp"),
+    "arrived_at": ("arrived_at", "arrival_time", "arrival_s", "queued_at", "timestamp", "arrival_timestamp"),
     "prefill_tokens": (
         *("prefill_tokens", "num_prefill_tokens", "prompt_tokens", "input_tokens", "input_length", "input_len"),
-        *("contexttokens", "input_toks"),
+        *("contexttokens", "input_toks", "prompt_size"),
     ),
     "decode_tokens": (
         *("decode_tokens", "num_decode_tokens", "output_tokens", "output_length", "output_len"),
-        *("generatedtokens", "output_toks"),
+        *("generatedtokens", "output_toks", "token_size"),
     ),
 }
 OPTIONAL = (HASHES, PRIORITY, PREFILLED)
+BATCHES = "batch_size"  # of Splitwise's traces, whose requests may be of several prompts
 KNOWN = frozenset((*OPTIONAL, *(name for names in NAMES.values() for name in names)))
 
 
@@ -242,8 +243,8 @@ def _check_names(written: Sequence[str], path: Path) -> None:
 
 
 def _unread_notes(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each column of tokens that says something else than the one that is read, and for each that is
-    spelled nearly as one that the file lacks; `columns`: as written."""
+    """A sentence for each column of tokens that says something else than the one that is read, for batches, and for
+    each that is spelled nearly as one that the file lacks; `columns`: as written."""
     beside = [
         (column, columns[name])
         for name in ("prefill_tokens", "decode_tokens")
@@ -255,6 +256,8 @@ def _unread_notes(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str])
         for column, read in beside
         if any(not is_empty(row[column]) and number_of(row[column]) != number_of(row[read]) for row in rows)
     ]
+    if (batches := column_named(rows[0], [BATCHES])) and any(number_of(row[batches]) > 1.0 for row in rows):
+        differing.append(f"the column '{batches}' is not read: a row is one request")
     written = {column.strip().casefold() for column in rows[0]}
     known = [column for column in rows[0] if column.strip().casefold() in KNOWN]
     return (*differing, *misspelled_notes(rows[0], known, [name for name in OPTIONAL if name not in written]))

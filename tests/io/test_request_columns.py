@@ -22,6 +22,15 @@ def test_two_columns_of_one_meaning_are_said(tmp_path: Path) -> None:
     assert _read(tmp_path, f"{HEADER},output_tokens\n0,8,4,4.0\n1,8,4,\n").notes == ()
 
 
+def test_traces_of_splitwise_are_read_and_their_batches_said(tmp_path: Path) -> None:
+    header = "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n"
+    trace = _read(tmp_path, f"{header}0,2,0,0.25,1,374,44\n1,2,0,0.5,1,396,109\n")
+    assert trace.arrived.tolist() == [0.25, 0.5] and trace.notes == ()
+    assert (trace.prompt.tolist(), trace.output.tolist()) == ([374, 396], [44, 109])
+    batched = _read(tmp_path, f"{header}0,2,0,0.25,1,374,44\n1,2,0,0.5,4,396,109\n")
+    assert batched.notes == ("the column 'batch_size' is not read: a row is one request",)
+
+
 def test_a_misspelled_column_is_said(tmp_path: Path) -> None:
     trace = _read(tmp_path, f"{HEADER},priorty,request_id\n0,8,4,1,a\n")
     assert trace.notes == ("the column 'priorty' is not read. Did you mean priority?",)
