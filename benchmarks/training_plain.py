@@ -104,9 +104,9 @@ def _pipeline(
     stages = [stages[0] + held[0], *(each + held[1] for each in stages[1:-1]), stages[-1] + held[2]]
     if v == 1:
         return in_turn(stages, int(m), share)
-    chunk = (full + held[1]) / v
+    chunk, others = (full + held[1]) / v, held[1] - held[1] / v
     pairs = zip(ends, (held[0], held[2]), tables, strict=True)
-    first, last = (max(full / v - full + own, 0) + waits / v + table for own, waits, table in pairs)
+    first, last = (max(full / v - full + own, 0) + max(waits - others, 0) + table for own, waits, table in pairs)
     return chunked(first, chunk, last, sum(stages) - first - last, int(run.pipeline), v, int(m), share)
 
 

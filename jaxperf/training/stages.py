@@ -84,7 +84,8 @@ def stage_times(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends,
     """What the stages of a pipeline take for one micro-batch.
 
     Layers that an end lacks are missing in its outermost chunk as far as that has them, as in Llama 3 and in what
-    Megatron-Core does to account for embedding and loss; the others have chunks of one length.
+    Megatron-Core does to account for embedding and loss, and waits that the other stages do not have, as for the table
+    that ZeRO-3 gathers, are of that chunk too; the others have chunks of one length.
 
     **Arguments:** `layer`: of one layer [s]; `waits` of the first stage, of those between and of the last [s].
     """
@@ -95,8 +96,9 @@ def stage_times(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends,
     chunk = full / layout.interleave
 
     def end(layers: Scalar, table: Scalar, waits: Scalar) -> tuple[Scalar, Scalar]:
-        outermost = jnp.maximum(chunk - (full - layers * layer), 0.0)
-        return layers * layer + waits + table, outermost + waits / layout.interleave + table
+        outermost = jnp.maximum(chunk - (full - layers * layer), 0.0) + table
+        others = between - between / layout.interleave
+        return layers * layer + waits + table, outermost + jnp.maximum(waits - others, 0.0)
 
     first, first_chunk = end(stages.first, ends.embedding, on_first)
     last, last_chunk = end(stages.last, ends.head, on_last)

@@ -149,6 +149,23 @@ def test_a_step_idles_as_long_as_its_layers_played_one_by_one(
     assert m * p * busiest + float(idle) == pytest.approx(whole, rel=1e-3)
 
 
+@pytest.mark.parametrize("v", [2, 4])
+def test_what_an_end_waits_for_alone_is_waited_for_in_its_outermost_chunk(v: int) -> None:
+    """The last stage gathers a table (ZeRO-3), four stages of eight layers that all gather theirs: the step is no
+    shorter than the work of that stage, as it was while its other chunks were taken to be as quick as everybody's."""
+    p, m, layers, table = 4, 16, 32, 3.0
+    waits = [0.5, 0.5, 0.5 + table]
+    chunks = np.full((v, p), (layers / p + 0.5) / v)
+    chunks[-1, -1] += table
+    model = TrainingModel(layers=layers, hidden=1, vocab=1)
+    layout = training_layout(schedule="interleaved", pipeline=p, interleave=v, global_batch=m)
+    none = Ends(embedding=as_float(0.0), head=as_float(0.0))
+    work = stage_times(model, layout, as_float(1.0), none, [as_float(each) for each in waits])
+    whole = float(chunked(work, *map(as_float, (p, v, m, 0.3))))
+    assert whole == pytest.approx(interleaved((0.3 * chunks).tolist(), (0.7 * chunks).tolist(), m), rel=1e-9)
+    assert whole > m * float(work.last)
+
+
 def test_gradients_count_the_passes_of_the_longest_walk() -> None:
     """A head that makes the last chunk longest: in each of the 12 micro-batches, and the first chunk once."""
 
