@@ -57,7 +57,7 @@ def rates_of_replicas(asked: Asked, counts: list[int], routing: str) -> Answer:
     """A row for each number of replicas."""
     from jaxperf.cli.engines import placed, scheduler_of, step_times_of
     from jaxperf.cli.fleets import as_asked, requests_of
-    from jaxperf.cli.simulate_said import reservation_notes, used_options
+    from jaxperf.cli.simulate_said import prefix_notes, reservation_notes, used_options
     from jaxperf.serving.fleet.build import load_of, pool_of, router_of
     from jaxperf.serving.fleet.capacity import fleet_capacity
     from jaxperf.serving.fleet.settings import check_stages
@@ -78,6 +78,7 @@ def rates_of_replicas(asked: Asked, counts: list[int], routing: str) -> Answer:
         found = fleet_capacity(pool, load, asked.slo, precision=asked.precision, stages=stages)
         return found, [f"step times: {source}"]
 
+    said += prefix_notes(asked.data, scheduler, trace)
     notes = [*scheduler.notes, *said, *reservation_notes(scheduler, tokens - 1)]
     return _answer(asked, [scheduler], lanes, load, search, notes)
 

@@ -207,7 +207,8 @@ def scheduler_of(
     except InputError as error:
         raise InputError(f"{where}: no {'num_blocks' if counted else 'block_bytes'}: {error}") from None
     blocks = {"num_blocks": found.blocks} if counted else {}
-    scheduler = parse_scheduler({"block_bytes": found.block_bytes, **data, **blocks}, where)
+    copied = {"block_bytes": found.block_bytes} if data.get("preemption") == "swap" else {}
+    scheduler = parse_scheduler({**copied, **data, **blocks}, where)
     return dataclasses.replace(scheduler, notes=(*scheduler.notes, *([found.note] if counted else [])))
 
 

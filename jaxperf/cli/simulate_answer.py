@@ -68,7 +68,7 @@ def _answer_of(
 ) -> Answer:
     from jaxperf.cli.engines import placed, priced, scheduler_of, step_times_of
     from jaxperf.cli.fleets import Answer, answer_of_pools, answer_of_replicas, pools_of
-    from jaxperf.cli.simulate_said import reservation_notes, used_options
+    from jaxperf.cli.simulate_said import prefix_notes, reservation_notes, used_options
     from jaxperf.serving.fleet.settings import check_stages
     from jaxperf.serving.simulator.adapt import with_terms
 
@@ -83,6 +83,7 @@ def _answer_of(
     devices = placed(served, [(scheduler, asked.replicas)])
     prices = priced(devices, *asked.paid)
     options, said = used_options(scheduler, options)
+    said += prefix_notes(data, scheduler, trace)
     notes = [*scheduler.notes, *said, *reservation_notes(scheduler, trace.prompt + trace.output - 1)]
     if not len(trace.row):
         return Answer({}, {}, scheduler.name, scheduler.numbers, "none", notes, {})

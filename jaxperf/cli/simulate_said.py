@@ -134,6 +134,16 @@ def used_options(scheduler: Scheduler, options: Mapping[str, np.ndarray]) -> tup
     return rest, ["the column priority is not used: scheduling_policy is fcfs"]
 
 
+def prefix_notes(data: Mapping[str, Any], scheduler: Scheduler, trace: RequestTrace) -> list[str]:
+    """Where prefixes are stated or asked to be cached in vain, a sentence; `data`: the settings."""
+    if trace.hashes is not None and scheduler.name != "vllm_v1":
+        return [f"the column hash_ids is not used: {scheduler.name} caches no prefixes, but vllm_v1"]
+    shared = trace.hashes is not None or hasattr(trace, "texts")
+    if data.get("enable_prefix_caching") and not shared:
+        return ["enable_prefix_caching is true, but nothing says which prompts are alike: there are no hash_ids"]
+    return []
+
+
 def reservation_notes(scheduler: Scheduler, tokens: np.ndarray) -> list[str]:
     """Whether requests that leave so many `tokens` [R] in the cache outgrow what is reserved, in a sentence."""
     reserved = scheduler.numbers["reserved"] * scheduler.numbers["block_size"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxperf.cli.logged import Cells, uncompared_notes
-from jaxperf.cli.simulate_said import NEVER, print_simulated, reservation_notes, span_words, summary
+from jaxperf.cli.simulate_said import NEVER, prefix_notes, print_simulated, reservation_notes, span_words, summary
 from jaxperf.io.request_traces import RequestTrace, read_requests
 from jaxperf.serving.simulator.settings import parse_scheduler
 
@@ -93,3 +93,16 @@ def test_requests_that_outgrow_what_is_reserved_are_said() -> None:
     assert reservation_notes(orca, np.array([64, 3])) == reservation_notes(paged, np.array([65])) == []
     (said,) = reservation_notes(orca, np.array([64, 65, 900]))
     assert said.startswith("2 requests outgrow the 64 tokens that max_blocks_per_seq reserves for each")
+
+
+def test_prefixes_that_nobody_caches_or_states_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"arrived_at": 0, "prefill_tokens": 9, "decode_tokens": 3, "hash_ids": [1]}\n')
+    hashed, plain = read_requests(path), log_of(tmp_path, "0,9,3,,\n")
+    asked = {"sched": "vllm_v1", "num_blocks": 10, "enable_prefix_caching": True}
+    for_v1, for_v0 = (parse_scheduler({"sched": name, "num_blocks": 10}) for name in ("vllm_v1", "vllm"))
+    (vain,) = prefix_notes({}, for_v0, hashed)
+    assert vain == "the column hash_ids is not used: vllm caches no prefixes, but vllm_v1"
+    (open_,) = prefix_notes(asked, for_v1, plain)
+    assert "there are no hash_ids" in open_
+    assert prefix_notes(asked, for_v1, hashed) == prefix_notes({}, for_v0, plain) == []

@@ -20,6 +20,7 @@ BATCHES = ("as_they_come", "vllm_queue")
 # What they decide when a batch begins rests on all of it being there: no pipeline, no prompts computed elsewhere.
 WHOLE_BATCHES = ("faster_transformer", "lightllm")
 MOST_STAGES = 64
+SWAP_KEYS = ("swap_blocks", "swap_bandwidth", "block_bytes")
 
 
 class Modes(NamedTuple):
@@ -47,7 +48,15 @@ def modes_of(data: Mapping[str, Any], name: str, given: Mapping[str, int | None]
     stages = _stages(data, name, given["pp"], swap_seconds is not None or by_priority, where)
     ahead, queues = _ahead(data, name, stages, where), _queues(data, name, where)
     caches = _caches(data, name, stages, where)
-    return Modes(swap_seconds, by_priority, stages, ahead, queues, caches, _assumed(data, name, stages))
+    notes = (*_assumed(data, name, stages), *_in_vain(data, stages, swap_seconds is not None, queues))
+    return Modes(swap_seconds, by_priority, stages, ahead, queues, caches, notes)
+
+
+def _in_vain(data: Mapping[str, Any], stages: int, swaps: bool, queues: bool) -> tuple[str, ...]:
+    """A sentence for each key that goes with a mode that is off."""
+    of_swap = () if swaps else tuple(key for key in SWAP_KEYS if data.get(key) is not None)
+    found = tuple(f"{key} is not used: preemption is recompute" for key in of_swap)
+    return (*found, "pipeline_batches is not used: pp is 1") if queues and stages == 1 else found
 
 
 def _assumed(data: Mapping[str, Any], name: str, stages: int) -> tuple[str, ...]:

@@ -125,6 +125,15 @@ def test_what_is_assumed_of_scheduling_ahead_is_said() -> None:
     assert parse_scheduler({"sched": "vllm_v1", "num_blocks": 10, "async_scheduling": True}).notes == ()
 
 
+def test_keys_of_a_mode_that_is_off_are_said() -> None:
+    given = {"sched": "vllm", "num_blocks": 10, **SWAP}
+    assert parse_scheduler(given).notes == ()
+    off = parse_scheduler({**given, "preemption": "recompute"}).notes
+    assert off == tuple(f"{key} is not used: preemption is recompute" for key in SWAP if key != "preemption")
+    queue = {"sched": "vllm_v1", "num_blocks": 10, "pipeline_batches": "vllm_queue", "async_scheduling": False}
+    assert parse_scheduler(queue).notes == ("pipeline_batches is not used: pp is 1",)
+
+
 def test_vllm_v1_caches_prefixes_unless_told_not_to() -> None:
     given = {"num_blocks": 1000, "tokens_per_hash": 64}
     found = [{"sched": "vllm_v1"}, {"sched": "vllm_v1", "enable_prefix_caching": False}, {"sched": "vllm"}]
