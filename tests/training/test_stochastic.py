@@ -27,12 +27,13 @@ from jaxperf.training.stochastic.grid import (
     masses,
     mixture,
     moments,
+    nodes,
     normal,
     plus_normal,
     quantile,
     sharpened,
 )
-from jaxperf.training.stochastic.group import even_jitter, group_time
+from jaxperf.training.stochastic.group import GroupTime, even_jitter, group_time
 from jaxperf.training.stochastic.overlap import clark_max, exposed_normal
 from jaxperf.training.stochastic.pipeline import pipeline_time
 from jaxperf.training.stochastic.slowest import slowest_of, two_slowest
@@ -85,16 +86,36 @@ def test_group_against_simulation(members: int, static: float, dynamic: float, s
 
 
 def test_tail_of_many_groups_against_exact_means() -> None:
+    """H(s) by quadrature for every sampled s."""
+    members, static, dynamic, replicas = 8, 0.03, 0.05, 16
+    group = group_model(members, static, dynamic)
+    means = exact_means(members, static, dynamic, 100_000)
+    assert distance(means, largest_of(group.persistent, as_float(replicas)), replicas) < TARGET
+
+
+def test_groups_are_skewed_as_their_exact_means_are() -> None:
+    """Sixteen ranks whose dynamic part exceeds the static one: mean, deviation and skewness of H(s), by quadrature."""
+    means, exact = exact_means(16, 0.03, 0.1, 20_000), group_model(16, 0.03, 0.1)
+    middle, mass = (np.asarray(each) for each in nodes(exact.persistent))
+    mean, std = (float(each) for each in moments(exact.persistent))
+    assert mean == pytest.approx(means.mean(), abs=0.02 * std)
+    assert std == pytest.approx(means.std(), rel=0.015)
+    skews = [(mass * ((middle - mean) / std) ** 3).sum(), (((means - means.mean()) / means.std()) ** 3).mean()]
+    assert skews[0] == pytest.approx(skews[1], abs=0.04)
+
+
+def group_model(members: int, static: float, dynamic: float) -> GroupTime:
+    return compiled_group(*map(as_float, (static, dynamic, members, 64)))
+
+
+def exact_means(members: int, static: float, dynamic: float, count: int) -> np.ndarray:
     """H(s) = integral of 1 - prod_r Phi((x - s_r) / d), by quadrature for every sampled s."""
-    members, static, dynamic, replicas, count = 8, 0.03, 0.05, 16, 100_000
     ranks = static * np.random.default_rng(7).standard_normal((members, count))
-    x = np.linspace(-0.3, 0.5, 41)
+    x = np.linspace(-3.5 * dynamic - 0.125, 5.0 * dynamic + 0.25, 41)
     below = np.ones((len(x), count))
     for rank in ranks:
         below *= np.asarray(ndtr((x[:, None] - rank[None, :]) / dynamic))
-    means = x[-1] - np.trapezoid(below, x, axis=0)
-    group = compiled_group(*map(as_float, (static, dynamic, members, 64)))
-    assert distance(1.0 + means, largest_of(group.persistent, as_float(replicas)), replicas) < TARGET
+    return 1.0 + x[-1] - np.trapezoid(below, x, axis=0)
 
 
 def test_two_slowest_are_those_of_order_statistics() -> None:

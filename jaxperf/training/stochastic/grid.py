@@ -14,7 +14,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
-from jaxperf.training.stochastic.gauss import log_cdf, tails
+from jaxperf.training.stochastic.gauss import gamma_score, log_cdf, tails
 
 LOWEST, HIGHEST = -8.0, 12.0  # standard deviations covered; a maximum has its long tail above
 POINTS = 201
@@ -133,8 +133,11 @@ def binned(
     return low + (high - low) * jnp.linspace(0.0, 1.0, last + 1), shared
 
 
-def mixture(means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[Array, " n"]) -> Distribution:
-    """A mixture of normals whose means run through neighbouring nodes: F(t) = sum_i w_i Phi((t - m_i) / s_i).
+def mixture(
+    means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[Array, " n"], skew: Scalar | None = None
+) -> Distribution:
+    """A mixture of normals whose means run through neighbouring nodes: F(t) = sum_i w_i Phi((t - m_i) / s_i); of gamma
+    distributions where they have a `skew`.
 
     Standard deviations below half the distance of the nodes are raised to it, and the weights sharpened by as much:
     left in, it would make a tail of 10^-5 4 % too heavy.
@@ -149,7 +152,7 @@ def mixture(means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[
     mean, std = weighted_moments(means, stds, weights)
     values = mean + std * jnp.linspace(LOWEST, HIGHEST, POINTS)
     z = (values[:, None] - means[None, :]) / stds[None, :]
-    lower, upper = tails(z)
+    lower, upper = tails(z if skew is None else gamma_score(z, skew))
     return Distribution(values, score(lower @ weights, upper @ weights))
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
 from jaxperf.training.stochastic.grid import (
+    CELL,
     Distribution,
     binned,
     evenly,
@@ -26,11 +27,14 @@ from jaxperf.training.stochastic.slowest import (
     LOG_FLOOR,
     given_part,
     given_two_slowest,
+    third_moment_of_mean,
     two_slowest,
     variance_of_mean,
 )
 
 SMALLEST = 1e-6  # standard deviation that stands for none
+LEAST_REST, UNRESOLVED = 0.1, 1e-4  # of the variance, and in squares of the grid's steps: whose shape is no matter
+SKEWEST = 1.0  # what several ranks add is no skewer
 
 
 class GroupTime(eqx.Module):
@@ -58,8 +62,8 @@ def even_jitter(persistent: Distribution, jitter: Scalar) -> GroupTime:
 
 def group_time(static: Scalar, dynamic: Scalar, members: Scalar, segments: Scalar) -> GroupTime:
     """The time of a group for one microbatch, over its nominal time; H is taken for its mean where the slowest two are
-    known plus a normal of the variance that is left: exact in mean and variance, and in shape where either part
-    dominates.
+    known plus a gamma variable of the variance and the skewness that are left: exact in three moments, and in shape
+    where either part dominates.
 
     **Arguments:** `static`, `dynamic`: coefficients of variation of a rank and of one segment [1]; `members`: ranks of
     the group [1]; `segments`: times that it synchronizes in one microbatch [1].
@@ -70,9 +74,14 @@ def group_time(static: Scalar, dynamic: Scalar, members: Scalar, segments: Scala
     mean, variance = given_two_slowest(x, given, mass, members)
     weights = two_slowest(mass, members)
     value, (share, varied) = binned(mean, (weights, weights * variance))
-    _, explained = weighted_moments(value, jnp.zeros_like(value), share)
-    rest = jnp.maximum(variance_of_mean(x, given, mass, members) - explained**2, 0.0)
     alone = LOG_FLOOR * dynamic**2  # where no group is
+    average, explained = weighted_moments(value, jnp.zeros_like(value), share)
+    whole = variance_of_mean(x, given, mass, members)
+    rest = jnp.maximum(whole - explained**2 + CELL * (value[1] - value[0]) ** 2, 0.0)  # which `mixture` sharpens
+    unit = x[1] - x[0]
+    third = third_moment_of_mean(given, mass, members) - jnp.sum(share * ((value - average) / unit) ** 3)
+    least = jnp.maximum(LEAST_REST * whole / unit**2, UNRESOLVED)
+    skew = jnp.clip(third / jnp.maximum(rest / unit**2, least) ** 1.5, -SKEWEST, SKEWEST)
     jitters = safe_sqrt(jnp.maximum((varied + alone) / (share + LOG_FLOOR) - rest, 0.0) / segments)
-    persistent = mixture(value, jnp.full_like(value, 1.0) * safe_sqrt(rest), share)
+    persistent = mixture(value, jnp.full_like(value, 1.0) * safe_sqrt(rest), share, skew)
     return GroupTime(persistent, evenly(persistent.values, value, jitters))

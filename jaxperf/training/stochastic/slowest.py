@@ -25,6 +25,8 @@ from jaxperf.training.stochastic.grid import (
 )
 
 LOG_FLOOR = 1e-30
+LEAST_REACHED = 1e-9  # a smaller probability of X <= x is no part of a third moment
+REACHED, STRIDE = slice(30, 171), 5  # of the points: those from -5 to 9 standard deviations of one member
 
 Cells = Float[Array, " cells"]
 Points = Float[Array, " grid"]
@@ -81,6 +83,29 @@ def variance_of_mean(x: Points, given: Given, mass: Cells, members: Scalar) -> S
     single = power(given @ mass, members)
     joint = power((given * mass[None, :]) @ given.T, members)
     return jnp.sum(joint - single[:, None] * single[None, :]) * (x[1] - x[0]) ** 2
+
+
+def third_moment_of_mean(given: Given, mass: Cells, members: Scalar) -> Scalar:
+    """E (M - E M)^3 of M = E[X | all static parts] in cubes of the distance of points, every `STRIDE`th of which is
+    summed over: less the integral of the third cumulant of X <= x, of three X with the same static parts. That is
+
+        F(x)^g F(y)^g F(z)^g [ (1 + r_xy + r_xz + r_yz + r_xyz)^g - 1 - sum of ((1 + r)^g - 1) over the pairs ]
+
+    with r the central moments E_s of Phi((x - s) / d_s) / F(x), which no rounding of large probabilities spoils."""
+    given = given[REACHED][::STRIDE]
+    reached = given @ mass
+    below = power(reached, members)
+    some = below > LEAST_REACHED
+    apart = jnp.where(some[:, None], given / jnp.where(some, reached, 1.0)[:, None] - 1.0, 0.0)
+    pairs = (apart[:, None, :] * apart[None, :, :]).reshape(-1, mass.size)
+    two = (pairs @ mass).reshape(reached.size, -1)
+    three = (pairs @ (apart * mass[None, :]).T).reshape(*two.shape, -1)
+    for axis in range(3):
+        three = three + jnp.expand_dims(two, axis)
+    three, two = (jnp.expm1(members * jnp.log1p(each)) for each in (three, two))
+    for axis in range(3):
+        three = three - jnp.expand_dims(two, axis)
+    return -jnp.einsum("x,y,z,xyz", below, below, below, three) * float(STRIDE**3)
 
 
 def covariance_with_sum(x: Points, given: Given, part: Cells, mass: Cells, members: Scalar) -> Scalar:
