@@ -78,7 +78,7 @@ def rates_of_replicas(asked: Asked, counts: list[int], routing: str) -> Answer:
         found = fleet_capacity(pool, load, asked.slo, precision=asked.precision, stages=stages)
         return found, [f"step times: {source}"]
 
-    said += prefix_notes(asked.data, scheduler, trace)
+    said += prefix_notes(asked.data, scheduler, trace, routing)
     notes = [*scheduler.notes, *said, *reservation_notes(scheduler, tokens - 1)]
     return _answer(asked, [scheduler], lanes, load, search, notes)
 

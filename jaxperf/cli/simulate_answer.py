@@ -83,7 +83,7 @@ def _answer_of(
     devices = placed(served, [(scheduler, asked.replicas)])
     prices = priced(devices, *asked.paid)
     options, said = used_options(scheduler, options)
-    said += prefix_notes(data, scheduler, trace)
+    said += prefix_notes(data, scheduler, trace, asked.routing)
     notes = [*scheduler.notes, *said, *reservation_notes(scheduler, trace.prompt + trace.output - 1)]
     if not len(trace.row):
         return Answer({}, {}, scheduler.name, scheduler.numbers, "none", notes, {})

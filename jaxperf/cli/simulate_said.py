@@ -134,14 +134,19 @@ def used_options(scheduler: Scheduler, options: Mapping[str, np.ndarray]) -> tup
     return rest, ["the column priority is not used: scheduling_policy is fcfs"]
 
 
-def prefix_notes(data: Mapping[str, Any], scheduler: Scheduler, trace: RequestTrace) -> list[str]:
-    """Where prefixes are stated or asked to be cached in vain, a sentence; `data`: the settings."""
+def prefix_notes(
+    data: Mapping[str, Any], scheduler: Scheduler, trace: RequestTrace, routing: str | None = None
+) -> list[str]:
+    """Where prefixes are stated, asked to be cached or to be routed by in vain, a sentence each; `data`: the
+    settings."""
+    shared, notes = trace.hashes is not None or hasattr(trace, "texts"), []
     if trace.hashes is not None and scheduler.name != "vllm_v1":
-        return [f"the column hash_ids is not used: {scheduler.name} caches no prefixes, but vllm_v1"]
-    shared = trace.hashes is not None or hasattr(trace, "texts")
+        notes.append(f"the column hash_ids is not used: {scheduler.name} caches no prefixes, but vllm_v1")
     if data.get("enable_prefix_caching") and not shared:
-        return ["enable_prefix_caching is true, but nothing says which prompts are alike: there are no hash_ids"]
-    return []
+        notes.append("enable_prefix_caching is true, but nothing says which prompts are alike: there are no hash_ids")
+    if routing == "prefix_aware" and not (shared and scheduler.tokens_per_hash):
+        notes.append("routing prefix_aware is as least_outstanding: no prefixes are cached")
+    return notes
 
 
 def reservation_notes(scheduler: Scheduler, tokens: np.ndarray) -> list[str]:

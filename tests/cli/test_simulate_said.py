@@ -105,4 +105,6 @@ def test_prefixes_that_nobody_caches_or_states_are_said(tmp_path: Path) -> None:
     assert vain == "the column hash_ids is not used: vllm caches no prefixes, but vllm_v1"
     (open_,) = prefix_notes(asked, for_v1, plain)
     assert "there are no hash_ids" in open_
-    assert prefix_notes(asked, for_v1, hashed) == prefix_notes({}, for_v0, plain) == []
+    assert prefix_notes(asked, for_v1, hashed, "prefix_aware") == prefix_notes({}, for_v0, plain) == []
+    (routed,) = prefix_notes({}, for_v1, plain, "prefix_aware")
+    assert routed == "routing prefix_aware is as least_outstanding: no prefixes are cached"
