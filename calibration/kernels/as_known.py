@@ -101,17 +101,33 @@ def _between(names: Sequence[str], start: str, end: str) -> set[str]:
     return {name[len(start) : len(name) - len(end)] for name in found}
 
 
-def with_assumed_format(table: KernelTable, fitted: FittedFamily) -> KernelTable:
-    """The table [R] with the format that is assumed of a row which states none, for the cache too where kernels of the
-    family have one; of a family whose measured rows state none either, the same table."""
-    stated = [name.split("/", 2) for name in _known(fitted, "format")]
-    silent = as_text(table.dtype) == ""
-    if not silent.any() or any(dtype == "" for dtype, _, _ in stated):
+def with_assumed_format(table: KernelTable, groups: Groups, fitted: FittedFamily) -> KernelTable:
+    """The table [R] with formats as the measured rows spell them: some state none, which is taken for the assumed one.
+
+    A row is read as it stands, or else in the other of these two spellings, by the first of cell, stack and format that
+    was measured in either; one that states no format and of which none was measured, in the assumed one.
+    """
+    few = table.take(groups.first)
+    dtype, cache = (np.asarray(column).astype(object) for column in (few.dtype, few.cache))
+    silent, left = dtype == "", np.isin(dtype.astype(str), ("", ASSUMED))
+    if not left.any():
         return table
-    changed = {"dtype": as_text(table.dtype).translated(lambda name: name or ASSUMED)}
-    if any(cache for _, cache, _ in stated):
-        changed["cache"] = as_text(table.cache).translated(lambda name: name or ASSUMED)
-    return dataclasses.replace(table, **changed)
+    # Where kernels of the family have a format of the cache, no format is none of the cache either.
+    silent_cache = ASSUMED if any(name.split("/", 2)[1] for name in _known(fitted, "format")) else ""
+    replaced = np.where(silent, "", ASSUMED), np.where(silent, silent_cache, "")
+    other = dataclasses.replace(
+        few,
+        dtype=np.where(silent, ASSUMED, "").astype(object),
+        cache=np.where(cache == replaced[0], replaced[1], cache).astype(object),
+    )
+    names, changed = (spell_each(few), spell_each(other)), silent.copy()
+    for level in LEVELS:
+        known = _known(fitted, level) if level == "cell" else fitted.names.known[level]
+        own, others = (np.isin(each[level].astype(str), known) for each in names)
+        changed = np.where(left & (own | others), ~own, changed)
+        left &= ~(own | others)
+    chosen = {name: np.where(changed, getattr(other, name), getattr(few, name)) for name in ("dtype", "cache")}
+    return dataclasses.replace(table, **{name: Text(each, groups.which) for name, each in chosen.items()})
 
 
 def with_assumed_cache(table: KernelTable) -> KernelTable:

@@ -116,25 +116,27 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     if table.family not in POINTS:
         return _nothing(len(table), ELSEWHERE)
     fitted, groups, before = parameters.families.get(name), group(table), ""
+    silent = np.asarray(table.dtype == "")[groups.first]
     if fitted is not None:
-        unstated = NO_FORMAT * np.asarray(table.dtype == "")[groups.first]
-        unstated |= NO_CACHE * np.asarray(table.cache == UNKNOWN_CACHE)[groups.first]
-        table, alone = with_known_kernels(with_assumed_format(with_assumed_cache(table), fitted), groups, fitted)
+        other_cache = np.asarray(table.cache == UNKNOWN_CACHE)[groups.first]
+        table = with_assumed_format(with_assumed_cache(table), groups, fitted)
+        table, alone = with_known_kernels(table, groups, fitted)
         table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, groups, directories))
         table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
         asked = table.take(groups.first)
         trust = _trust(fitted, asked, adapted, directories)
-        if unstated.any():
-            trust = _where(unstated == 0, trust, _distrust(fitted, asked, directories))
-        trust = dataclasses.replace(
-            trust, remarks=_of_foreign(np.asarray(trust.remarks) | KERNEL * alone, foreign) | unstated
-        )
+        assumed = other_cache | silent & np.asarray(asked.dtype != "")  # some measured rows state no format either
+        if assumed.any():
+            trust = _where(~assumed, trust, _distrust(fitted, asked, directories))
+        remarks = _of_foreign(np.asarray(trust.remarks) | KERNEL * alone, foreign)
+        trust = dataclasses.replace(trust, remarks=remarks | NO_FORMAT * silent | NO_CACHE * other_cache)
     elif INSTEAD.get(name) in parameters.families:
         fitted = dataclasses.replace(parameters.families[INSTEAD[name]], local={})
         table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, groups, directories))
         trust = _distrust(fitted, table.take(groups.first), directories)
-        trust = dataclasses.replace(trust, remarks=_of_foreign(np.asarray(trust.remarks), foreign))
+        remarks = _of_foreign(np.asarray(trust.remarks), foreign) | NO_FORMAT * silent
+        trust = dataclasses.replace(trust, remarks=remarks)
         before = AS_ANOTHER.format(name, INSTEAD[name])
     else:
         before = f"no fitted parameters of {name}"
@@ -184,8 +186,8 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str], dir
         tier[rows] = ADAPTED
         for level, at in unseen.items():
             at[rows] &= ~np.isin(spelled[level][rows].astype(str), local.names.known[level])
-    remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]
-    remarks += FORMAT * unseen["format"] + DEVICE * (unseen["device"] & ~changed) + CHANGED * changed
+    remarks = STACK * unseen["stack"] + FRAMEWORK * unseen["framework"] + FORMAT * unseen["format"]
+    remarks += DEVICE * (unseen["device"] & ~changed) + CHANGED * changed
     remarks += HERE * (unseen["cell"] & ~unseen["stack"] & ~unseen["device"])
     return Trust(levels, width, transfer, tier, remarks)
 

@@ -302,3 +302,20 @@ def test_batches_on_matrix_units_are_read_from_single_products_until_some_are_me
     again = predict_table(table, own)
     assert set(again["tier"]) == {"adapted"}
     np.testing.assert_allclose(again["predicted_us"], 3.0 * found["predicted_us"], rtol=0.1)
+
+
+@quick
+def test_rows_that_state_no_format_are_adapted_to_and_leave_others_alone(fitted: FittedFamily, slow: Prepared) -> None:
+    """Whoever measures for himself may leave the column out: his rows are adapted, whether the format is stated then or
+    not; of other devices a row without it is one of the assumed format, as before."""
+    few = slow.take(np.arange(30)).table
+    silent = dataclasses.replace(few, dtype=np.full(30, "", object))
+    elsewhere = dataclasses.replace(silent, device=np.full(30, "h100-sxm", object))
+    shipped = Parameters({"gemm": fitted}, {})
+    mine = adapt(shipped, [as_read(silent)])
+    own, stated, others = (predict_table(each, mine) for each in (silent, few, elsewhere))
+    assert set(own["tier"]) == set(stated["tier"]) == {"adapted"}
+    np.testing.assert_array_equal(own["predicted_us"], stated["predicted_us"])
+    assert np.median(np.abs(1e-6 * own["predicted_us"] / few.measured - 1)) < 0.1
+    before = predict_table(elsewhere, shipped)
+    assert all((others[name] == before[name]).all() for name in ("predicted_us", "upper_us", "tier"))
