@@ -41,6 +41,7 @@ def write_atomically(
             schema,
             use_dictionary=repeating,  # pyright: ignore[reportArgumentType]  (a list of columns is allowed)
             column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+            write_page_checksum=True,
             **_COMPRESSION,
         ) as writer:
             for table in tables:
@@ -78,29 +79,31 @@ def read_columns(path: Path, dtypes: Mapping[str, np.dtype]) -> Iterator[dict[st
             }
 
 
-def whole_part(path: Path, rows: int) -> bool:
-    """Whether `path` is a readable Parquet file of so many rows; a part truncated by a crash is not."""
+def undamaged(path: Path, rows: int) -> bool:
+    """Whether `path` is a Parquet file of so many rows that are as they were written; a part truncated by a crash or
+    with a flipped byte is not."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not path.exists():
         return False
     try:
-        return pq.read_metadata(path).num_rows == rows
-    except (OSError, pa.ArrowInvalid):
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return rows == sum(batch.num_rows for batch in file.iter_batches(batch_size=_GROUP_ROWS))
+    except (OSError, pa.ArrowException):
         return False
 
 
 def stored_metadata(path: Path) -> dict[str, str]:
-    """The schema metadata of a Parquet file; empty for a file that is not Parquet."""
+    """The schema metadata of a Parquet file; empty for a file that is not Parquet, or damaged there."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         pairs = pq.read_schema(path).metadata or {}
-    except pa.ArrowInvalid:
+        return {key.decode(): value.decode() for key, value in pairs.items() if key != b"ARROW:schema"}
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return {}
-    return {key.decode(): value.decode() for key, value in pairs.items() if key != b"ARROW:schema"}
 
 
 @contextmanager

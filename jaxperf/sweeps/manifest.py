@@ -125,13 +125,23 @@ def require_same(where: Path, found: Fingerprint, mine: Fingerprint) -> None:
         )
 
 
+def from_text(stored: str | None) -> Fingerprint | None:
+    """The fingerprint that a file states as JSON; `None` where it states none, or is damaged there."""
+    try:
+        found = json.loads(stored or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def require_mine(where: Path, stored: str | None, mine: Fingerprint) -> None:
     """**Raises:** `InputError` unless `stored`, what the file at `where` says of its sweep as JSON, is `mine`."""
-    if stored is None:
+    found = from_text(stored)
+    if found is None:
         raise InputError(
             f"'{where}' exists and is not the result of a sweep: name another path, delete it, or ask to overwrite it."
         )
-    require_same(where, json.loads(stored), mine)
+    require_same(where, found, mine)
 
 
 def _axis_hash(one: Axis) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from hwspecs.errors import InputError
 from jaxperf.sweeps.columns import arrow_schema, arrow_table, codes_of_block, codes_of_rows
-from jaxperf.sweeps.files import join_parts, plain_errors, read_columns, stored_metadata, whole_part, write_atomically
-from jaxperf.sweeps.manifest import Fingerprint, Place, fingerprint, require_mine, require_same
+from jaxperf.sweeps.files import join_parts, plain_errors, read_columns, stored_metadata, undamaged, write_atomically
+from jaxperf.sweeps.manifest import Fingerprint, Place, fingerprint, from_text, require_mine, require_same
 from jaxperf.sweeps.reduce import Reducer, Selection, update_all
 from jaxperf.sweeps.run import BlockResult, Progress, Sweep
 
@@ -93,7 +93,7 @@ def stream_parquet(
     run = _Run(sweep, place, schema, tuple(reducers), progress)
     with plain_errors(place.target):
         place.check()
-        if _is_complete(place, mine, overwrite):
+        if _is_complete(place, mine, sweep.plan.points, overwrite):
             place.clear()
             return run.reread()
         found = place.found(overwrite)
@@ -139,7 +139,7 @@ class _Run:
     def write(self) -> Stored:
         """Evaluate what is missing, one part per block; then join the parts where one file was asked for."""
         plan = self.sweep.plan
-        finished = {block.index for block in plan.iterate() if whole_part(self.place.part(block.index), block.points)}
+        finished = {block.index for block in plan.iterate() if undamaged(self.place.part(block.index), block.points)}
         done = resumed = sum(plan.block(index).points for index in finished)
         try:
             kept = self._reduce_finished(sorted(finished))
@@ -203,16 +203,19 @@ class _Run:
             self.progress(done, self.sweep.plan.points)
 
 
-def _is_complete(place: Place, mine: Fingerprint, overwrite: bool) -> bool:
+def _is_complete(place: Place, mine: Fingerprint, points: int, overwrite: bool) -> bool:
     """Whether the one file asked for already holds this sweep.
 
-    **Raises:** `InputError` if it holds anything else and may not be overwritten.
+    **Raises:** `InputError` if it holds anything else, or this one damaged, and may not be overwritten.
     """
     if not place.single or not place.target.exists():
         return False
     stored = stored_metadata(place.target).get(SWEEP_KEY)
-    if stored is not None and json.loads(stored) == mine:
-        return True
-    if not overwrite:
+    if from_text(stored) == mine:
+        if undamaged(place.target, points):
+            return True
+        if not overwrite:
+            raise InputError(f"'{place.target}' is damaged: delete it, or ask to overwrite it.")
+    elif not overwrite:
         require_mine(place.target, stored, mine)
     return False

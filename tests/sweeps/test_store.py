@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
 from jaxperf.sweeps import Interrupted, Pareto, Sweep, TopK, axis, reduce_sweep, stream_parquet, write_selection
+from jaxperf.sweeps.store import SWEEP_KEY
 
 REDUCERS = (TopK("time", 5, largest=False), Pareto({"time": "min", "area": "max"}))
 
@@ -165,15 +166,56 @@ def test_identity_leaves_out_what_differs_from_run_to_run(tmp_path):
     assert stored.resumed_points == 27 and pq.read_schema(path).metadata[b"date"] == b"2"
 
 
-def test_a_truncated_part_is_computed_again(tmp_path):
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def flipped(path):
+    """One bit of the last value of the first column."""
+    column = pq.read_metadata(path).row_group(0).column(0)
+    data = bytearray(path.read_bytes())
+    data[(column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1] ^= 0x40
+    path.write_bytes(data)
+
+
+def misspelled(path):
+    """In what the file says of its sweep."""
+    pq.write_table(pq.read_table(path).replace_schema_metadata({SWEEP_KEY: '{"metrics'}), path)
+
+
+def undecodable(path):
+    pq.write_table(pq.read_table(path).replace_schema_metadata({SWEEP_KEY: b"\xff"}), path)
+
+
+@pytest.mark.parametrize("damage", [truncated, flipped])
+def test_a_truncated_or_changed_part_is_computed_again(tmp_path, damage):
     path = tmp_path / "out"
     stream_parquet(small(), path)
     part = sorted(path.glob("part-*"))[3]
-    part.write_bytes(part.read_bytes()[:100])
+    damage(part)
     (path / ".tmp-part-00000004.parquet").write_bytes(b"half")
     assert stream_parquet(small(), path).resumed_points == 99
     assert_table(path, small())
     assert not list(path.glob(".tmp*"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (flipped, "is damaged"),
+        (misspelled, "not the result of a sweep"),
+        (undecodable, "not the result of a sweep"),
+        (truncated, "not the result of a sweep"),
+    ],
+)
+def test_a_finished_file_that_was_changed_is_not_taken_for_the_result(tmp_path, damage, said):
+    path = tmp_path / "out.parquet"
+    stream_parquet(small(), path)
+    damage(path)
+    with pytest.raises(InputError, match=f"{said}.*ask to overwrite it"):
+        stream_parquet(small(), path)
+    stream_parquet(small(), path, overwrite=True)
+    assert_table(path, small())
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out"])
