@@ -183,6 +183,8 @@ def _map_one(
     from jaxperf.io.tables import json_text
 
     answer, found = _search(case, bounds, constraints, wanted, quiet)
+    if answer["interrupted"] and not answer["evaluations"]:
+        raise KeyboardInterrupt  # before anything was searched, so that there is nothing to say
     typer.echo(json_text(answer)) if as_json else print_mapped(answer, quiet)
     if found is not None and out is not None:
         _write(out, answer, found)

@@ -43,6 +43,8 @@ def map_chain(
     start, clock = time.perf_counter(), clock_of(path)
     task = chain_task(*read_chain(given), load_machine(path), constraints)
     fused, unfused = _searched(task, fusion_of(task, level, pipelined), wanted, quiet)
+    if fused["interrupted"] and not fused["evaluations"]:
+        raise KeyboardInterrupt  # before anything was searched, so that there is nothing to say
     record = {
         "case": str(path),
         "chain": given,

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from jaxperf.loopnest import mapper
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.feasible import Reason
+from jaxperf.loopnest.fused import search
 from jaxperf.loopnest.fused.chain import Chain
 from jaxperf.loopnest.fused.mapping import Fusion
 from jaxperf.loopnest.fused.search import ChainFound, find_chain_mapping
 from jaxperf.loopnest.fused.space import ChainSpace
+from jaxperf.loopnest.mapper import walk
 
 CASE: dict[str, Any] = {
     "clock_hz": 1e9,
@@ -117,13 +120,32 @@ def test_what_does_not_fit_says_why(cli: Callable, case: Path, refused: Callable
 def test_an_interruption_keeps_the_best(
     cli: Callable, parse_json: Callable, case: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    steps = [search._next_herd]
+
+    def once(*at: Any) -> Any:
+        if not steps:
+            raise KeyboardInterrupt
+        return steps.pop()(*at)
+
+    monkeypatch.setattr(search, "_next_herd", once)
+    result = cli("map", case, "--chain", "chain.yaml", "--json")
+    assert result.exit_code == 130
+    fused = parse_json(result.stdout)["fused"]
+    assert fused["interrupted"] and fused["evaluations"] > 0
+
+
+@pytest.mark.parametrize("chain", [("--chain", "chain.yaml"), ()])
+def test_an_interruption_before_the_first_mapping_leaves_nothing(
+    cli: Callable, case: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch, chain: tuple[str, ...]
+) -> None:
     def stop(*at: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jaxperf.loopnest.fused.search._next_herd", stop)
-    result = cli("map", case, "--chain", "chain.yaml", "--json")
-    assert result.exit_code == 130
-    assert parse_json(result.stdout)["fused"]["interrupted"]
+    for module in (search, mapper):
+        monkeypatch.setattr(module, "walk", lambda step, *rest: walk(stop, *rest))
+    result = cli("map", case, *chain, "-o", "out.csv")
+    assert result.exit_code == 130 and not result.stdout.strip() and not (own_folder / "out.csv").exists()
+    assert "Interrupted; nothing is written to 'out.csv'." in result.stderr
 
 
 def test_mistakes_are_named(refuse: Callable, case: Path, own_folder: Path) -> None:
