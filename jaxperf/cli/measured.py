@@ -68,15 +68,16 @@ def read_measured_tables(
     **Arguments:** `families`: only their rows, if any; `directories`: of the user's own devices.
     **Raises:** `InputError` for a path that does not exist, a named file that cannot be used, or where nothing is left.
     """
-    reads: dict[Path, Read] = {}
+    reads: dict[str, Read] = {}
     left_out: list[str] = []
     for path in paths:
         files = _files(path)
         for file in files or [path]:
-            if file.resolve() in reads:
+            same = os.path.realpath(file)  # unlike Path.resolve, of a loop of links as well
+            if same in reads:
                 continue
             try:
-                reads[file.resolve()] = _read_measured(file, directories)
+                reads[same] = _read_measured(file, directories)
             except InputError as error:
                 if not files:
                     raise

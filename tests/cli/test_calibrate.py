@@ -334,6 +334,12 @@ def test_an_output_that_cannot_be_written_is_refused_first(refuse, own_folder: P
     assert "Cannot write" in refuse("calibrate", "not-even-read.csv", "-o", out)
 
 
+def test_a_loop_of_links_is_no_table(refuse, own_folder: Path) -> None:
+    (own_folder / "loop.csv").symlink_to("loop.csv")
+    said = refuse("calibrate", "--adapt", "loop.csv", "-o", "p")
+    assert said == "jaxperf: Cannot read 'loop.csv': Too many levels of symbolic links.\n"
+
+
 def test_a_card_of_a_table_is_not_written_over(refuse, own_folder: Path) -> None:
     (own_folder / "mine.json").write_text('{"schema": 1, "table": "mine.parquet"}')
     assert "'mine.json' is the card of a measured table" in refuse("calibrate", "not-even-read.csv", "-o", "mine")
