@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
 HALF_PRECISION = ("bf16", "fp16")  # the formats whose dense peak a power limit is put beside
+NARROWER = {"fp8": 0.5, "int8": 0.5, "fp4": 0.25, "int4": 0.25}  # bytes of an operand over those of these
 MOST_STANDING = 0.5  # of a power limit: a device that is idle draws less than one that works
 # Power of the rate in the power, of one device under a lower limit than it was made for: its clock and with it the
 # voltage fall, and an operation then takes less energy (C V^2). 1 where the voltage stays, 1/3 with V in proportion to
@@ -132,9 +133,16 @@ def _of_process(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_unit
 
 def budgeted_energy(spec: DeviceSpec, clock: float) -> float | None:
     """Power limit over dense 16-bit peak of the flagship of a device's chip, at another `clock` [J/FLOP]; None where
-    there is no flagship. Energy goes with the square of the clock: C V^2, and the voltage follows the clock."""
+    there is no flagship. Energy goes with the square of the clock: C V^2, and the voltage follows the clock.
+
+    Where a core goes through more operands of a narrower format, the limit is for that one and not for 16 bits.
+    """
     flagship = hwspecs.flagship_of(spec)
     if flagship is None:
         return None
-    peak = max(flagship.peak_flops[name].si for name in HALF_PRECISION if name in flagship.peak_flops)
-    return flagship.tdp.si / peak * (clock / flagship.clock_rate.si) ** 2
+    operations = hwspecs.load_architecture(flagship.architecture).operations_per_cycle
+    half, peak = (
+        max(rates[name].si for name in HALF_PRECISION if name in rates) for rates in (operations, flagship.peak_flops)
+    )
+    operands = max([half, *(share * operations[name].si for name, share in NARROWER.items() if name in operations)])
+    return flagship.tdp.si * half / (peak * operands) * (clock / flagship.clock_rate.si) ** 2

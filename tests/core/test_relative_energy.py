@@ -25,6 +25,12 @@ def test_a_cut_rate_does_not_make_an_operation_dearer() -> None:
         assert of[0] == of[1]
 
 
+def test_a_limit_raised_for_four_bits_does_not_make_sixteen_dearer() -> None:
+    """Blackwell Ultra draws 1,400 W instead of 1,200 for 1.5 times the fp4 rate, and no more in other formats."""
+    ultra, before = (budgeted_energy(hwspecs.load(name), 1.83e9) for name in ("gb300", "gb200"))
+    assert ultra and before and ultra / before == pytest.approx(1400.0 / 1200.0 / 1.5, rel=0.01)
+
+
 def test_vector_units_have_no_budget_and_older_tables_no_reference_for_it() -> None:
     b200 = hwspecs.load("b200")
     older = {name: value for name, value in REFERENCE.items() if name != "reference_budget"}
