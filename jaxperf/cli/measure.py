@@ -214,7 +214,6 @@ def _run(plan: Plan, device: JaxDevice, out: Path, as_json: bool, quiet: bool) -
     from calibration.microbench.card import baseline, caches_flush, outcome
     from calibration.microbench.meter import meter_of
     from calibration.microbench.run import measure as measured
-    from calibration.microbench.store import save
     from jaxperf.cli.progress import progress_bar
 
     meter = meter_of(device) if plan.meter else None
@@ -240,10 +239,25 @@ def _run(plan: Plan, device: JaxDevice, out: Path, as_json: bool, quiet: bool) -
         reason = done[0].problem if done else "the budget ended before the first kernel; give a longer --budget."
         raise InputError(f"Not one kernel was measured: {reason}")
     card = start | outcome(plan, wanted, done, stopped)
-    save(rows, card, out)
+    _save(rows, card, out)
     if stopped == "interrupted":
         raise KeyboardInterrupt(f"Interrupted: {len(rows)} of {len(wanted)} kernels are measured and kept in '{out}'.")
     _print(rows, card, out, as_json, quiet)
+
+
+def _save(rows: Sequence[dict[str, Any]], card: dict[str, Any], out: Path) -> None:
+    """Where the disk has no room for the table, it goes to standard output: it took long to measure."""
+    from calibration.microbench.store import save
+    from jaxperf.io.tables import write_csv
+
+    before = out.stat() if out.exists() else None
+    try:
+        save(rows, card, out)
+    except InputError as error:
+        if out.exists() and out.stat() != before:  # the card alone is missing
+            raise
+        write_csv(rows, list(rows[0]), sys.stdout)
+        raise InputError(f"{error} Standard output has the {len(rows)} kernels measured, as CSV.") from None
 
 
 def _command() -> str:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from hwspecs.errors import InputError
 
@@ -138,9 +138,14 @@ def _plain_errors(path: Path) -> Iterator[None]:
 
 def _write_csv(rows: Sequence[Row], columns: Sequence[str], path: Path, metadata: Mapping[str, str]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows({name: _csv_cell(cell) for name, cell in row.items()} for row in rows)
+        write_csv(rows, columns, file)
+
+
+def write_csv(rows: Sequence[Row], columns: Sequence[str], file: TextIO) -> None:
+    """Rows of these `columns` as CSV."""
+    writer = csv.DictWriter(file, columns)
+    writer.writeheader()
+    writer.writerows({name: _csv_cell(cell) for name, cell in row.items()} for row in rows)
 
 
 def _csv_cell(cell: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 import calibration.microbench.card
 import calibration.microbench.run
+import jaxperf.io.tables
 from calibration.datasets import data_hash, read_table
 
 NAMED = ("--as", "xeon-cloud-2-core")
@@ -83,6 +86,22 @@ def test_ctrl_c_keeps_what_was_measured(cli, own_folder: Path, monkeypatch: pyte
     assert "3 of 4 kernels are measured and kept in 'mine.parquet'" in result.stderr
     assert read_table(own_folder / "mine.parquet").rows == 3
     assert json.loads((own_folder / "mine.json").read_text())["stopped"] == "interrupted"
+
+
+def test_a_full_disk_does_not_lose_what_was_measured(cli, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setitem(jaxperf.io.tables.WRITERS, ".csv", full)
+    result = cli("measure", "-o", "mine.csv", *SMALL)
+    assert result.exit_code == 2
+    assert "No space left on device. Standard output has the 4 kernels measured, as CSV." in " ".join(
+        result.stderr.split()
+    )
+    assert list(own_folder.iterdir()) == []
+    (own_folder / "kept.csv").write_text(result.stdout)
+    read = read_table(own_folder / "kept.csv")
+    assert read.rows == 4 and not read.problems
 
 
 def test_ctrl_c_before_the_first_kernel_writes_nothing(cli, own_folder: Path, monkeypatch) -> None:
