@@ -47,7 +47,7 @@ from jaxperf.serving.queueing.in_flight import overlap_at, overlapping
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.line import Company, nobody
 from jaxperf.serving.queueing.slots import Slots, held, slot_wait, slots_at, within
-from jaxperf.serving.queueing.waiting import Wait, waiting
+from jaxperf.serving.queueing.waiting import Growing, Wait, waiting
 
 NEWTONS, ROUNDS = 4, 6  # of the fixed point, of the overlap: the fourth is within 1e-5 of the tenth at 99 % of points
 LEAST_SLOPE, LEAST_DAMPING = 0.25, 0.05  # of the equation near saturation: no step and no variance beyond bounds
@@ -99,12 +99,12 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
 
     **Returns:** `SteadyQueue` of scalars; latencies are NaN where the engine cannot serve the rate.
     """
-    at = _fixed_point(functools.partial(_steps_at, discipline, law, load, engine), law, load, engine)
-    found = _found(at, load, engine)
+    cost, packed = saturated(discipline, law, load, engine)
+    at = _fixed_point(functools.partial(_steps_at, discipline, law, load, engine), law, load, engine, packed)
+    found = _found(at, load, engine, packed)
     batch, spread = at.batch, at.spread
     kept, decode = _kept(at, found, load, engine)
     shorter = decode / jnp.maximum(found.decode, SHORTEST)
-    cost = request_cost(discipline, law, load, engine)
     utilization, slots = load.rate * cost, found.slots
     slot, erratic = slot_wait(at.prefill, load, found.decode, cost, utilization)
     formed = formed_step(engine, at.prefill, at.step, found.slow)
@@ -188,7 +188,11 @@ class _Found(NamedTuple):
 
 
 def _fixed_point(
-    steps_at: Callable[[Scalar, Scalar, Scalar, Scalar, Company], _Steps], law: StepLaw, load: Load, engine: Engine
+    steps_at: Callable[[Scalar, Scalar, Scalar, Scalar, Company], _Steps],
+    law: StepLaw,
+    load: Load,
+    engine: Engine,
+    packed: Scalar,
 ) -> _Steps:
     """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine.
 
@@ -198,7 +202,7 @@ def _fixed_point(
     after = jnp.maximum(load.output.mean - 1.0, 0.0)
 
     def newton(_: int, at: _Steps) -> _Steps:
-        found = _found(at, load, engine)
+        found = _found(at, load, engine, packed)
         stiffness = load.rate * after * at.slope / (1.0 - found.slow)
         wanted = jnp.minimum(load.rate * found.decode, engine.slots)
         batch = at.batch + (wanted - at.batch) / jnp.maximum(1.0 - stiffness, LEAST_SLOPE)
@@ -235,12 +239,13 @@ def _steps_at(
     )
 
 
-def _found(at: _Steps, load: Load, engine: Engine) -> _Found:
-    """What requests meet in such steps: the equations at the head of this file."""
+def _found(at: _Steps, load: Load, engine: Engine, packed: Scalar) -> _Found:
+    """What requests meet in such steps: the equations at the head of this file. `packed`: as of `saturated`."""
     batch, step, prefill = at.batch, at.step, at.prefill
     present = 1.0 - jnp.exp(-batch)
     slots = slots_at(prefill, load, engine, batch, at.spread)
-    wait = within(waiting(prefill, load, engine, step, present), slots)
+    longer = jnp.maximum(packed / jnp.maximum(prefill.packed, SHORTEST) - 1.0, 0.0)
+    wait = within(waiting(prefill, load, engine, step, present, Growing(longer, batch / load.rate)), slots)
     over = overlap_at(prefill, load, engine)
     ttft = wait.unfinished + mean_over(load.prompt, prefill.own + wait.ending)
     delay = (mean_over(load.prompt, prefill.delay) + prefill.stall / wait.prompts) / over
@@ -260,7 +265,12 @@ def _found(at: _Steps, load: Load, engine: Engine) -> _Found:
 
 
 def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> Scalar:
-    """Time of the engine per request with all slots taken: 1 / the rate that it can serve [s].
+    """Time of the engine per request with all slots taken: 1 / the rate that it can serve [s]."""
+    return saturated(discipline, law, load, engine)[0]
+
+
+def saturated(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> tuple[Scalar, Scalar]:
+    """(`request_cost`, what of it the steps with prompts take before any overlap) [s].
 
     Where prompts share steps with decodes, no more sequences are in decode than make their tokens in those steps, and a
     slot is held for the steps of a prompt as well, and for the step that was formed before it fell free. A prompt joins
@@ -286,4 +296,4 @@ def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     overlap = engine.ways
     for _ in range(ROUNDS):
         overlap = overlapping(prefill.packed / cost(overlap), prefill.room, load, engine)
-    return cost(overlap)
+    return cost(overlap), prefill.packed

@@ -69,8 +69,25 @@ class Wait(NamedTuple):
         return self.ending - self.later
 
 
-def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present: Scalar) -> Wait:
+class Growing(NamedTuple):
+    """What a queue does to the steps that it waits for: `by` how much longer a prompt takes where there always is a
+    queue, its own decodes beside it [1], and the `life` of a decode, after which they are all there [s]."""
+
+    by: Scalar
+    life: Scalar
+
+    def after(self, work: Scalar, found: Scalar) -> Scalar:
+        """Time of a prompt over what it takes beside the mean number of decodes, in queues of so much `work` [s] where
+        prompts take the share `found` of the time: such a one has lasted an exponential time of work / (1 - found)."""
+        lasts = work / (1.0 - found)
+        return 1.0 + self.by * lasts / (lasts + self.life)
+
+
+def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present: Scalar, growing: Growing) -> Wait:
     """What an arrival finds; the mean square of the queue by Takacs's formula.
+
+    Where a prompt fills a step, a queue lets requests begin to decode as fast as prompts are computed, faster than they
+    come: the longer it has lasted, the more decodes are in its steps and the less room is for prompts (`Growing`).
 
     Bursts make the queue as much longer as `arrivals.work_found` says, and others come until the own step begins: while
     the step in progress goes on, which of the unfinished work is what those before in that step do not add, as many as
@@ -102,9 +119,18 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     queue = queue_found(busy, load.variation)
     more = work_found(queue, busy, load.variation, spread)
     meets = jnp.maximum(queue / (1.0 + queue), SHORTEST)
-    poisson = 0.5 * load.rate * square / (1.0 - entered)
-    queued = poisson * more
-    squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - entered))) * more**2 * busy / meets
+    growing = growing._replace(by=jnp.where(fills, growing.by, 0.0))
+
+    def queue_of(longer: Scalar) -> tuple[Scalar, Scalar]:
+        """(mean, mean square) of the queue where prompts take so much longer [s, s^2]."""
+        kept = 1.0 - jnp.minimum(entered * longer, FULL)
+        poisson = 0.5 * load.rate * square * longer**2 / kept
+        squared = 2.0 * poisson**2 + load.rate * cube * longer**3 / (3.0 * kept)
+        return poisson * more, squared * more**2 * busy / meets
+
+    queued, squared = queue_of(jnp.ones_like(found))
+    long = growing.after(squared / jnp.maximum(queued, SHORTEST), entered)
+    queued, squared = queue_of(growing.after(queued, entered))[0], queue_of(long)[1]
     often = jnp.minimum(load.rate * part / (1.0 - found) * meets / busy, 1.0)
     met = often * floor + (1.0 - often) * present * step / ways
     come = load.rate * floor / (1.0 - found)

@@ -226,16 +226,18 @@ def test_few_tokens_meet_few_steps_with_prompts(tokens: int, share: float, budge
     assert float(percentiles(state, load, as_float(0.99))["tpot"]) <= 1.1 * np.max(tpot)
 
 
-def compared(sched: str, discipline, lengths: tuple, budget: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+def compared(
+    sched: str, discipline, lengths: tuple, budget: int, share: float, cv: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Relative errors of TTFT, TPOT and E2E, of means and of 99th percentiles; numbers are lengths of all alike."""
     kinds = [{"kind": "fixed", "value": value} if isinstance(value, int) else value for value in lengths]
     (prompt, output), engine = map(lengths_as, kinds), Engine(float(CAP), float(budget))
     rate = share * most_of(discipline, straight_law(), (prompt, output), engine)
-    requests = drawn(rate, lanes=2 * LANES, lengths=kinds)
+    requests = drawn(rate, lanes=2 * LANES, lengths=kinds, cv=cv)
     times = simulated(sched, requests, budget)
     output_tokens = np.stack([each.output for each in requests])
     metrics = request_metrics({**times, "output": output_tokens})
-    load = Load(rate, prompt, output)
+    load = Load(rate, prompt, output) if cv == 1.0 else Load(rate, prompt, output, cv**2)
     state = steady(discipline, straight_law(), load, engine)
     return errors(state, percentiles(state, load, as_float(0.99)), metrics)
 
@@ -249,6 +251,12 @@ def test_few_short_prompts_in_a_step_take_no_longer_than_memory_does(sched, disc
     """One token each: the time of a step is flat where the engine is idle and steep where it is full."""
     mean, end = compared(sched, discipline, (100, 1), budget, share)
     assert mean[0] <= 0.1 and end[0] <= 0.15, (mean, end)
+
+
+def test_a_queue_that_lasts_fills_its_steps_with_its_own_decodes() -> None:
+    """Bursts of prompts of two chunks: beside the mean number of decodes alone the 99th percentile is 16 % low."""
+    mean, end = compared("sarathi_fixed", chunked, (1024, 64), 512, 0.7, cv=2.0)
+    assert mean.max() <= 0.08 and end.max() <= 0.15, (mean, end)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8])
