@@ -4,8 +4,9 @@
 
 M: Matern 3/2 with a length for each feature (eq. 4.17). So all rows share something, and rows of one format, framework,
 kernel, stack or layer share more. How much layers differ and how much rows scatter is each stack's own: one library may
-repeat to a percent what another, by chance, has tuned or not. The hyper-parameters are those of the highest marginal
-likelihood times log-normal priors.
+repeat to a percent what another, by chance, has tuned or not. How much rows scatter also follows their features: short
+kernels do by what L2 happens to hold. The hyper-parameters are those of the highest marginal likelihood times
+log-normal priors.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ LEAST_VARIANCE = 1e-4  # of that scatter: measured times repeat to a percent
 LEAST_SHARE = 1e-4  # of the whole variance that the scatter has, so that single precision can tell it from none
 LENGTH_SPREAD, VARIANCE_SPREAD = 0.5, 1.5  # standard deviations of the priors of logarithms
 LAYERS_SPREAD, SCATTER_SPREAD = 2.0, 1.5  # the same of what is each stack's own
+SLOPE_SPREAD = 0.3  # and of what a standard deviation of a feature makes of the scatter
+MOST_SLOPED = 4.0  # all features together make no more or less of it than this [log 1]
 STACK, LAYER = -2, -1  # levels of `Places.names`
 
 
@@ -49,7 +52,8 @@ class Places(eqx.Module):
 class Covariance(eqx.Module):
     """Logarithms of `lengths` [F], of the variances `constant` and `smooth` [1 + L] (of all rows, then of each level),
     and of the variance of the `noise`; and of the factors that a stack has on those of its `layers` and on its noise,
-    the `scatter` [S], by the index of its name: 0 of a name beyond the last, and of all where S is 0."""
+    the `scatter` [S], by the index of its name: 0 of a name beyond the last, and of all where S is 0. `slope`: of the
+    logarithm of the noise along every feature [F], or of none."""
 
     lengths: Float[Array, " F"]
     constant: Float[Array, " L1"]
@@ -57,6 +61,7 @@ class Covariance(eqx.Module):
     noise: Float[Array, ""]
     layers: Float[Array, " S"]
     scatter: Float[Array, " S"]
+    slope: Float[Array, " F0"]
 
     def __call__(self, a: Places, b: Places) -> Float[Array, "A B"]:
         """Covariance of two sets of rows, without noise."""
@@ -80,7 +85,12 @@ class Covariance(eqx.Module):
     def noise_variance(self, places: Places) -> Float[Array, "*rows"]:
         """Of every row."""
         least = jnp.maximum(LEAST_VARIANCE, LEAST_SHARE * self.variance(places))
-        return jnp.exp(self.noise + _of_stack(self.scatter, places)) + least
+        return jnp.exp(self.noise + _of_stack(self.scatter, places) + self._sloped(places)) + least
+
+    def _sloped(self, places: Places) -> Float[Array, "*rows"]:
+        if not len(self.slope):
+            return jnp.zeros(places.names.shape[:-1])
+        return jnp.clip(jnp.asarray(places.features) @ self.slope, -MOST_SLOPED, MOST_SLOPED)
 
 
 def _of_stack(values: Float[Array, " S"], places: Places) -> Float[Array, "*rows"]:
@@ -99,7 +109,8 @@ def _matern(a: Float[Array, "A F"], b: Float[Array, "B F"]) -> Float[Array, "A B
 
 def prior(features: int, variance: float, stacks: int = 0) -> Covariance:
     """What is expected of residuals of so much variance over so many features; of rows that are enough to tell layers
-    and stacks apart, with the number of `stacks` (padded to a power of two, so that few sizes are compiled)."""
+    and stacks apart, and how they scatter along features, with the number of `stacks` (padded to a power of two, so
+    that few sizes are compiled)."""
     none = as_float(np.zeros(max(64, 1 << (stacks - 1).bit_length()) if stacks else 0))
     told = np.r_[np.ones(len(CONSTANT) - 1), 1.0 if stacks else UNTOLD]
     return Covariance(
@@ -109,6 +120,7 @@ def prior(features: int, variance: float, stacks: int = 0) -> Covariance:
         noise=as_float(2.0 * np.log(NOISE)),
         layers=none,
         scatter=none,
+        slope=as_float(np.zeros(features if stacks else 0)),
     )
 
 
@@ -135,7 +147,7 @@ def _descend(start: Covariance, places: Places, target: Array, there: Array, ste
         surprise = jax.vmap(_surprise, in_axes=(None, 0, 0, 0))(covariance, places, target, there)
         moved = jax.tree.map(lambda now, first: jnp.sum((now - first) ** 2), covariance, start)
         variances = moved.constant + moved.smooth + moved.noise
-        own = moved.layers / LAYERS_SPREAD**2 + moved.scatter / SCATTER_SPREAD**2
+        own = moved.layers / LAYERS_SPREAD**2 + moved.scatter / SCATTER_SPREAD**2 + moved.slope / SLOPE_SPREAD**2
         priors = moved.lengths / LENGTH_SPREAD**2 + variances / VARIANCE_SPREAD**2 + own
         return jnp.sum(surprise) + 0.5 * priors
 

@@ -44,6 +44,7 @@ JUDGED = 2000  # rows that the width of intervals is taken from
 VIEW = len(LAW) + 2  # what the model says of a row
 TIME_SCALE, VIEW_SCALE = 2.0, 0.5  # usual spread of its time, and of shares of that and corrections [log 1]
 FAR = 2.0  # a row farther from what the others say of it counts as one there [expected deviations]
+FREEDOM = 3.0  # of many rows: degrees of freedom of the Student's t distribution that they scatter by
 
 
 def moved(fitted: FittedFamily, spelled: Mapping[str, Column], device: str) -> np.ndarray:
@@ -104,15 +105,26 @@ def learn(
 
 def _robust(places: Places, residual: np.ndarray, start: Covariance) -> Neighbours:
     """The process of some rows, where a residual far from what the other rows say of it counts as one nearer to that
-    (winsorized, as in Huber and Ronchetti 2009, section 7.8): a process of normal noise would follow each."""
+    (Huber and Ronchetti 2009, section 7.8): a process of normal noise would follow each."""
     sets, each = learning_sets(start, places), np.arange(len(residual))
     process = Neighbours(learned(start, places, residual, sets), places, residual)
-    for _ in range(2 if len(sets) == 1 else 1):  # of few rows once more: the first time all were believed
+    for _ in range(2):  # once more: the first time all were believed
         error, spread = process.left_out(each, each)
         said = process.residual - error
-        near = np.clip(residual, said - FAR * spread, said + FAR * spread)
+        near = said + _believed(residual - said, spread, many=len(sets) > 1)
         process = Neighbours(learned(start, places, near, sets), places, near)
     return process
+
+
+def _believed(off: np.ndarray, spread: np.ndarray, many: bool) -> np.ndarray:
+    """What counts of how far residuals are off what other rows say [R] [log 1]; `spread`: their expected deviation.
+
+    Few rows are winsorized. Of many, which others can stand in for, one counts the less the farther it is off, by the
+    weight of a Student's t distribution (Lange, Little and Taylor 1989): a library takes one of two ways by chance.
+    """
+    if not many:
+        return np.clip(off, -FAR * spread, FAR * spread)
+    return off * np.minimum((FREEDOM + 1.0) / (FREEDOM + (off / spread) ** 2), 1.0)
 
 
 def left_out(fitted: FittedFamily, device: str) -> np.ndarray:

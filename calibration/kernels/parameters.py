@@ -191,7 +191,12 @@ def _restored_local(
 
 
 def _with_layers(place: str, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Files of jaxperf before rows knew their layer: each is one of its own, layers do not differ, stacks are alike."""
+    """Files of jaxperf before rows knew their layer: each is one of its own, layers do not differ, stacks are alike. Of
+    those before rows scattered by their features: they do not."""
+    if f"{place}/covariance.slope" not in tensors:
+        many = len(tensors.get(f"{place}/covariance.layers", ()))
+        features = len(tensors[f"{place}/covariance.lengths"])
+        tensors = {**tensors, f"{place}/covariance.slope": np.zeros(features if many else 0)}
     if f"{place}/covariance.layers" in tensors:
         return tensors
     alone, none = -1 - np.arange(len(tensors[f"{place}/residual"])), prior(1, 1.0)

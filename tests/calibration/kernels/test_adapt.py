@@ -170,7 +170,7 @@ def test_an_adaptation_that_knew_no_layers_says_what_it_said(
     save_parameters(Parameters({"gemm": adapted}, {}), tmp_path / "p")
     tensors, card = load_arrays(tmp_path / "p", "kernels", 2, "")
     place = f"gemm/{NAME}"
-    for name in ("layers", "scatter"):
+    for name in ("layers", "scatter", "slope"):
         del tensors[f"{place}/covariance.{name}"]
     for name in ("constant", "smooth"):
         tensors[f"{place}/covariance.{name}"] = tensors[f"{place}/covariance.{name}"][:LAYER]
@@ -183,6 +183,18 @@ def test_an_adaptation_that_knew_no_layers_says_what_it_said(
     own += np.diag(local.covariance.noise_variance(local.places))
     np.testing.assert_allclose(mean, cross @ np.linalg.solve(own, local.residual), atol=1e-4)
     assert (deviation > 0.0).all() and np.median(errors(dataclasses.replace(adapted, local={NAME: local}), rest)) < 0.1
+
+
+def test_an_adaptation_that_knew_no_slope_scatters_alike(adapted: FittedFamily, tmp_path: Path) -> None:
+    own = adapted.local[NAME]
+    features = own.places.features.shape[1]
+    many = dataclasses.replace(own, covariance=prior(features, 0.1, stacks=1))
+    save_parameters(Parameters({"gemm": dataclasses.replace(adapted, local={NAME: many})}, {}), tmp_path / "p")
+    tensors, card = load_arrays(tmp_path / "p", "kernels", 2, "")
+    del tensors[f"gemm/{NAME}/covariance.slope"]
+    save_arrays(tmp_path / "p", tensors, card, 2)
+    found = load_parameters(tmp_path / "p").families["gemm"].local[NAME].covariance
+    np.testing.assert_array_equal(found.slope, np.zeros(features))
 
 
 def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:

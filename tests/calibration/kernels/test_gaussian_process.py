@@ -116,6 +116,18 @@ def test_a_stack_has_its_own_scatter_and_its_own_layers() -> None:
     assert np.abs(error).mean() < 0.06
 
 
+def test_rows_scatter_by_their_features() -> None:
+    places, smooth = rows_of(120)
+    first = np.asarray(places.features)[:, 0]
+    residual = smooth + 0.02 * np.exp(first) * np.random.default_rng(5).standard_normal(120)
+    found = learned(prior(FEATURES, 0.1, 2), places, residual, [np.arange(120)])
+    assert np.argmax(found.slope) == 0 and found.slope[0] > 0.5
+    noise = np.sqrt(np.asarray(found.noise_variance(places)))
+    assert noise[first.argmax()] > 4.0 * noise[first.argmin()]
+    far = Places(np.full((1, FEATURES), 1e8), places.names[:1])
+    assert np.isfinite(found.noise_variance(far)).all()
+
+
 def test_learning_is_deterministic_and_padding_says_nothing() -> None:
     places, residual = rows_of()
     first, again = (learned(prior(FEATURES, 0.1), places, residual, [np.arange(ROWS)]) for _ in range(2))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from calibration.intervals import Spread
+from calibration.kernels import local
 from calibration.kernels.blocks import BLOCK
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.fit import Settings, counts, new_correction, new_law
@@ -74,6 +75,13 @@ def test_a_kernel_is_one_in_every_version_and_format(fitted: FittedFamily) -> No
     assert index[0, SAME.index("kernel")] != index[2, SAME.index("kernel")]
     assert len(set(index[:, SAME.index("stack")].tolist())) == 4
     assert kernel_of("vllm/1.0/flow/matmul/0/bf16//") == "vllm/flow/matmul/0"
+
+
+def test_of_many_rows_those_far_off_hardly_count() -> None:
+    off, spread = np.array([0.0, 0.1, -0.2, 1.0, -10.0]), np.full(5, 0.1)
+    few, many = (local._believed(off, spread, many=which) for which in (False, True))
+    np.testing.assert_allclose(few, [0.0, 0.1, -0.2, 0.2, -0.2])
+    np.testing.assert_allclose(many, [0.0, 0.1, -0.2 * 4.0 / 7.0, 4.0 / 103.0, -40.0 / 10003.0])  # (3 + 1) / (3 + t^2)
 
 
 def test_names_added_later_leave_the_index_of_a_kernel(fitted: FittedFamily) -> None:
