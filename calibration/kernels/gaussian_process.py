@@ -124,8 +124,12 @@ def prior(features: int, variance: float, stacks: int = 0) -> Covariance:
     )
 
 
-def learned(start: Covariance, places: Places, residual: np.ndarray, sets: Sequence[np.ndarray]) -> Covariance:
+def learned(
+    start: Covariance, places: Places, residual: np.ndarray, sets: Sequence[np.ndarray], surety: float = 1.0
+) -> Covariance:
     """The covariance with the highest posterior, from its prior's mean `start` (Adam); deterministic.
+
+    `surety`: what the priors' standard deviations are divided by [1].
 
     The likelihood is the product of those of `sets` of rows, each by itself (composite likelihood; Varin et al. 2011).
     All are padded to one power of two by rows that say nothing, so that few sizes are compiled.
@@ -135,11 +139,12 @@ def learned(start: Covariance, places: Places, residual: np.ndarray, sets: Seque
     there = np.stack([np.arange(size) < len(each) for each in sets])
     target = np.where(there, residual[rows], 0.0)
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step
-        return _descend(start, jax.tree.map(jnp.asarray, places[rows]), as_float(target), jnp.asarray(there), STEPS)
+        given = jax.tree.map(jnp.asarray, places[rows])
+        return _descend(start, given, as_float(target), jnp.asarray(there), as_float(surety), STEPS)
 
 
 @functools.partial(jax.jit, static_argnames="steps")
-def _descend(start: Covariance, places: Places, target: Array, there: Array, steps: int) -> Covariance:
+def _descend(start: Covariance, places: Places, target: Array, there: Array, surety: Array, steps: int) -> Covariance:
     optimizer = optax.adam(RATE)
 
     def loss(covariance: Covariance) -> Array:
@@ -149,7 +154,7 @@ def _descend(start: Covariance, places: Places, target: Array, there: Array, ste
         variances = moved.constant + moved.smooth + moved.noise
         own = moved.layers / LAYERS_SPREAD**2 + moved.scatter / SCATTER_SPREAD**2 + moved.slope / SLOPE_SPREAD**2
         priors = moved.lengths / LENGTH_SPREAD**2 + variances / VARIANCE_SPREAD**2 + own
-        return jnp.sum(surprise) + 0.5 * priors
+        return jnp.sum(surprise) + 0.5 * surety**2 * priors
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
         covariance, state = carry

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Column, as_text
 from calibration.intervals import ratio_width
+from calibration.kernels.beliefs import USUAL, Belief, belief
 from calibration.kernels.blocks import in_blocks
 from calibration.kernels.family import FittedFamily, Local
 from calibration.kernels.fit import predicted_parts, sample_all
@@ -95,24 +96,36 @@ def learn(
         places = jax.tree.map(lambda *parts: np.concatenate(parts), before.places[old], places)
         residual = np.r_[before.residual[old], residual]
     # Few rows, ten of a stack, do not tell how it scatters: of 200 rows of experts on Hopper medians rose by a point.
-    stacks = len(names.known["stack"]) if len(residual) > LEARNED_ON else 0
-    start = prior(places.features.shape[1], deviation**2, stacks)
-    process = _robust(places, residual, start)
+    few = len(residual) <= LEARNED_ON
+    own = belief(fitted.family) if few else USUAL
+    start = prior(places.features.shape[1], deviation**2, 0 if few else len(names.known["stack"]))
+    start = dataclasses.replace(start, lengths=start.lengths - np.log(apart(fitted, own)))
+    process = _robust(places, residual, start, own)
     error, spread, judged, shapes = _left_out(fitted, process)
     error += (residual - process.residual)[judged]  # an interval counts all that was measured
     return Local(names, places, process.residual, process.covariance, ratio_width(error / spread, shapes))
 
 
-def _robust(places: Places, residual: np.ndarray, start: Covariance) -> Neighbours:
+def _robust(places: Places, residual: np.ndarray, start: Covariance, own: Belief) -> Neighbours:
     """The process of some rows, where a residual far from what the other rows say of it counts as one nearer to that
     (Huber and Ronchetti 2009, section 7.8): a process of normal noise would follow each."""
-    sets, each = learning_sets(start, places), np.arange(len(residual))
-    process = Neighbours(learned(start, places, residual, sets), places, residual)
-    for _ in range(2):  # once more: the first time all were believed
+    sets = learning_sets(start, places)
+    many = len(sets) > 1
+    process = _settled(Neighbours(start, places, residual), residual, own.settling, many)
+    process = _learned(process, start, sets, own.surety)
+    for _ in range(2):  # once more: the first time all may have been believed
+        process = _settled(process, residual, max(own.settling, 1), many)
+        process = _learned(process, start, sets, own.surety)
+    return process
+
+
+def _settled(process: Neighbours, residual: np.ndarray, times: int, many: bool) -> Neighbours:
+    """With residuals nearer to what the other rows say of each (`_believed`), asked anew so many times."""
+    each = np.arange(len(residual))
+    for _ in range(times):
         error, spread = process.left_out(each, each)
         said = process.residual - error
-        near = said + _believed(residual - said, spread, many=len(sets) > 1)
-        process = Neighbours(learned(start, places, near, sets), places, near)
+        process = dataclasses.replace(process, residual=said + _believed(residual - said, spread, many))
     return process
 
 
@@ -125,6 +138,11 @@ def _believed(off: np.ndarray, spread: np.ndarray, many: bool) -> np.ndarray:
     if not many:
         return np.clip(off, -FAR * spread, FAR * spread)
     return off * np.minimum((FREEDOM + 1.0) / (FREEDOM + (off / spread) ** 2), 1.0)
+
+
+def _learned(process: Neighbours, start: Covariance, sets: Sequence[np.ndarray], surety: float) -> Neighbours:
+    covariance = learned(start, process.places, process.residual, sets, surety)
+    return dataclasses.replace(process, covariance=covariance)
 
 
 def left_out(fitted: FittedFamily, device: str) -> np.ndarray:
@@ -161,6 +179,11 @@ def placed(fitted: FittedFamily, names: Names, data: Prepared) -> Places:
     features = (data.features[:, columns] - np.asarray(correction.center)) / scale
     coordinates = np.concatenate([features, views(fitted, data)], axis=1)
     return Places(coordinates.astype(jnp.result_type(float)), _index(names, data))
+
+
+def apart(fitted: FittedFamily, own: Belief) -> Float[np.ndarray, " F"]:
+    """How much each coordinate of `placed` counts beside others, before any row of a device is known [1]."""
+    return np.array([own.apart.get(name, 1.0) for name in (*fitted.features, "time", *LAW, "correction")])
 
 
 def views(fitted: FittedFamily, data: Prepared) -> Float[np.ndarray, "R V"]:

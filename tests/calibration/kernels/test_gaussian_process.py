@@ -153,3 +153,11 @@ def test_how_far_all_rows_lie_from_zero_hides_no_small_distance() -> None:
     near = Places(1e-2 * np.asarray(places.features), places.names)
     far = Places(np.asarray(near.features) + 1e8, places.names)
     np.testing.assert_allclose(prior(FEATURES, 0.1)(far, far), prior(FEATURES, 0.1)(near, near), atol=1e-6)
+
+
+def test_a_surer_prior_moves_less() -> None:
+    places, residual = rows_of()
+    start = prior(FEATURES, 0.1)
+    usual, sure = (learned(start, places, residual, [np.arange(ROWS)], surety) for surety in (1.0, 3.0))
+    moved, little = (np.abs(np.asarray(each.lengths - start.lengths)).max() for each in (usual, sure))
+    assert little < 0.5 * moved

@@ -12,13 +12,25 @@ import pytest
 
 from calibration.intervals import Spread
 from calibration.kernels import local
+from calibration.kernels.beliefs import EXPERTS, USUAL
 from calibration.kernels.blocks import BLOCK
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.fit import Settings, counts, new_correction, new_law
-from calibration.kernels.gaussian_process import LAYER
+from calibration.kernels.gaussian_process import LAYER, Places, prior
 from calibration.kernels.inputs import prepare
 from calibration.kernels.levels import NO_NAMES
-from calibration.kernels.local import SAME, TIME_SCALE, VIEW, VIEW_SCALE, kernel_of, placed, views
+from calibration.kernels.local import (
+    SAME,
+    TIME_SCALE,
+    VIEW,
+    VIEW_SCALE,
+    _robust,
+    apart,
+    kernel_of,
+    learn,
+    placed,
+    views,
+)
 from calibration.kernels.model import KernelModel
 from calibration.kernels.priors import priors_of
 from tests.calibration.tables import blank_table, gemm_table
@@ -106,3 +118,37 @@ def test_a_layer_is_what_a_model_has_and_how_its_tokens_are_routed(fitted: Fitte
     assert layer[0] == layer[1] and len(set(layer.tolist())) == 4
     again = placed(fitted, NO_NAMES.extended(data.spelled), data.take(np.array([3, 0]))).names[:, LAYER]
     assert again.tolist() == [layer[3], layer[0]]
+
+
+def test_what_counts_as_far_apart_is_the_familys(fitted: FittedFamily, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any row is learned from, a length is half as long in a coordinate that counts twice."""
+    monkeypatch.setattr(local, "learned", lambda start, *_: start)
+    data = prepare(gemm_table(3, devices=("mi300x",)))
+    usual, experts = (
+        np.asarray(learn(each, data, np.zeros(3), 0.1).process.covariance.lengths)
+        for each in (fitted, dataclasses.replace(fitted, family="moe"))
+    )
+    ratio = dict(zip((*fitted.features, "time", "compute", "memory"), np.exp(usual - experts), strict=False))
+    shared = {name: ratio[name] for name in EXPERTS.apart if name in ratio}
+    assert shared == pytest.approx({name: EXPERTS.apart[name] for name in shared}, rel=1e-5)
+    assert len(shared) == 4
+    assert [ratio[name] for name in ("time", "compute", "log2 k")] == pytest.approx([1.0, 1.0, 1.0], rel=1e-5)
+
+
+def test_of_experts_every_coordinate_that_is_weighed_is_one(fitted: FittedFamily) -> None:
+    sizes = {"tokens": 64, "hidden": 4096, "inter": 1536, "topk": 8, "experts": 128, "tp": 1, "ep": 1}
+    table = blank_table("moe", {name: np.full(1, size) for name, size in sizes.items()}, np.array(["mi300x"], object))
+    weights = apart(dataclasses.replace(fitted, features=prepare(table).names), EXPERTS)
+    assert sorted(weights[weights != 1.0]) == sorted(EXPERTS.apart.values())
+
+
+def test_untuned_rows_are_told_apart_before_anything_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rows of ten take three times as long as the others, which repeat."""
+    monkeypatch.setattr(local, "learned", lambda start, *_: start)
+    features = np.linspace(-3.0, 3.0, 30).reshape(10, 3)
+    places = Places(features, np.zeros((10, len(SAME)), int))
+    residual = np.where(np.arange(10) % 4 == 1, np.log(3.0), 0.0)
+    usual, experts = (
+        _robust(places, residual, prior(3, 0.01), each).predicted(places)[0].mean() for each in (USUAL, EXPERTS)
+    )
+    assert 0.0 < experts < 0.7 * usual
