@@ -46,8 +46,8 @@ LARGE = "gpus_per_node is more than a node of the device has: taken to be joined
 FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
 IN_ONE_NODE = "as long as in one of its nodes: the law of several alone is faster than what was measured there"
 OF_A_RANK = "bytes are those of one rank, as oneCCL's benchmark counts an all-gather"
-NO_FORMAT = "no known number format in the column 'dtype': 16 bits assumed"
-NO_FORMAT_OF_DISPATCH = "no known number format in the column 'dtype': fp8 with scales assumed, as DeepEP dispatches"
+NO_FORMAT = "no known number format (dtype): 16 bits assumed"
+NO_FORMAT_OF_DISPATCH = "no known number format (dtype): fp8 with scales assumed, as DeepEP dispatches"
 STAND_IN = "NCCL's constants of Ampere stand in"
 Columns = dict[str, np.ndarray | Text]
 

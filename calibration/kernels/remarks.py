@@ -16,7 +16,7 @@ from jaxperf.core.device import unscaled
 
 # In the order in which they are told.
 REMARKS = (
-    "no known number format in the column 'dtype': bf16 assumed",
+    "no known number format (dtype): bf16 assumed",
     "shape outside what was measured",
     "this kernel and version never measured",
     "framework never measured: generic",

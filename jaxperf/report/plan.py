@@ -166,7 +166,7 @@ def _headline(answer: Answer, best: Choice) -> list[str]:
         f"{metrics['tokens_per_second']:,.0f} tokens/s: {parts}",
         f"memory    {gigabytes(metrics['memory.total'])} of {gigabytes(answer.capacity)}: {memory} GB{host}",
         f"chance    {number(median)} s {interval(float(look.lower), float(look.upper))} in nine steps of ten: "
-        f"{median / float(look.nominal) - 1.0:+.1%} to a step whose ranks are alike, as they wait for each other",
+        f"{median / float(look.nominal) - 1.0:+z.1%} to a step whose ranks are alike, as they wait for each other",
         f"goodput   {float(look.kept.share):.1%}: interrupted every {duration(float(look.mtbf))}, saved every "
         f"{duration(float(look.kept.interval))}; lost to {losses}; spares: {int(look.spares)}",
     ]

@@ -147,7 +147,7 @@ def test_a_format_nobody_knows_and_too_many_experts_are_told_of_their_rows(predi
     said = predict("in.csv", "-o", "out.csv")
     unknown, known, many, unstated = rows_of(own_folder / "out.csv")
     assert [NO_FORMAT in row["reason"] for row in (unknown, known, many, unstated)] == [True, False, False, True]
-    assert "in the column 'dtype'" in unknown["reason"]
+    assert "(dtype)" in unknown["reason"]
     assert (many["predicted_us"], many["reason"]) == ("", "topk is above experts")
     assert unknown["predicted_us"] and unstated["predicted_us"]
     assert "'float99' is not a known number format" in " ".join(said["problems"]["first"])

@@ -159,7 +159,7 @@ def test_a_format_that_nobody_knows_falls_back_aloud(predict, own_folder: Path) 
         unknown, known, unstated = csv.DictReader(file)
     assert unknown["predicted_us"] == unstated["predicted_us"] and "number format" not in known["reason"]
     assert all(
-        "no known number format in the column 'dtype': bf16 assumed" in row["reason"] for row in (unknown, unstated)
+        "no known number format (dtype): bf16 assumed" in row["reason"] for row in (unknown, unstated)
     )
     wrong = "column 'dtype': 'w3a16' is not a known number format. Did you mean w4a16"
     assert wrong in " ".join(said["problems"]["first"])

@@ -13,7 +13,7 @@ from calibration.kernels.parameters import Parameters, load_parameters
 from calibration.kernels.predict import predict_table
 from tests.calibration.tables import blank_table, in_stack
 
-NO_FORMAT = "no known number format in the column 'dtype': bf16 assumed"
+NO_FORMAT = "no known number format (dtype): bf16 assumed"
 
 
 @pytest.fixture(scope="module")
