@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from calibration.serving.between_nodes import library_of, shares_between
 from calibration.serving.clients import BUDGET
 from calibration.serving.engines import cache_format, held_share
 from calibration.serving.kernel_counts import added_kernels, counted
@@ -33,7 +34,7 @@ from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
 from jaxperf.sweeps.once import evaluate_over
 
-KINDS = ("dense", "experts", "attention", "light", "collective", "peers", "floor")
+KINDS = ("dense", "experts", "attention", "light", "collective", "between", "peers", "floor")
 PRICED = KINDS[:-2]  # kinds of kernels; the others are of all kernels of a step
 SEQUENCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)  # in decode, of one attention replica
 PROMPTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # in one prefill of an attention replica
@@ -47,12 +48,13 @@ KERNEL_GAP = 5e-6
 class Pieces(eqx.Module):
     """Of one deployment at its lengths.
 
-    `decode` [S, K], `prefill` [P, K]: time by `KINDS` of one step at each of `SEQUENCES` and `PROMPTS`, "peers" being
-    what one-shot all-reduces read beside (0 in prefill), "floor" what the kernels of all kinds take to launch and drain
-    [s]; `launches`: kernels of a step that the host is counted to launch, those inside an operator of an engine
-    (`kernel_counts`) left out [1]; `slots`: sequences that an attention replica has memory for, as its engine gives it
-    out, of a fixed batch to their last token [1]; `transfer`: cache of one prompt on one rank over the scale-out link
-    [s]; `stages`: share of the layers on the fullest pipeline stage [1]; `reason`: bits of `core.feasible.Reason`.
+    `decode` [S, K], `prefill` [P, K]: time by `KINDS` of one step at each of `SEQUENCES` and `PROMPTS`, "collective"
+    being those of ranks in one node and "between" those of others, "peers" what one-shot all-reduces read beside (0 in
+    prefill), "floor" what the kernels of all kinds take to launch and drain [s]; `launches`: kernels of a step that the
+    host is counted to launch, those inside an operator of an engine (`kernel_counts`) left out [1]; `slots`: sequences
+    that an attention replica has memory for, as its engine gives it out, of a fixed batch to their last token [1];
+    `transfer`: cache of one prompt on one rank over the scale-out link [s]; `stages`: share of the layers on the
+    fullest pipeline stage [1]; `reason`: bits of `core.feasible.Reason`.
     """
 
     decode: Float[Array, "*batch S K"]
@@ -111,7 +113,8 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
     }
     own, checkpoint = point.model.weight_format, point.configuration.model
     cache = cache_format(engine, point.weights, own, checkpoint)
-    return {"device": device, **_formats(point.weights, cache), **numbers}
+    formats = _formats(point.weights, cache)
+    return {"device": device, "library": jax.device_get(library_of(point.spec)), **formats, **numbers}
 
 
 @functools.cache
@@ -126,21 +129,25 @@ def _pieces(config: ModelConfig) -> Callable[[Assumed, dict[str, Any]], Pieces]:
 
     def one(assumed: Assumed, given: dict[str, Any]) -> Pieces:
         prompt, output, held = (given.pop(name) for name in ("prompt", "output", "held"))
-        added, alone = given.pop("added"), given.pop("alone")
+        added, alone, library = (given.pop(name) for name in ("added", "alone", "library"))
         deployment = deployment_of(assumed, **given)
         data, zero, single = deployment.layout.data_parallel, as_float(0.0), as_float(1.0)
         # Where an encoder reads the prompt, the decoder keeps its own tokens and what it attends across to.
         own, source = own_prompt(model, prompt), source_tokens(model, prompt, None)
         held, positions = own + held, tower_positions(model, single, prompt, None)
 
+        def timed(kernels: Kernels, tokens: Scalar) -> Array:
+            size = tokens * model.hidden * deployment.activations.itemsize
+            return by_kind(kernels, shares_between(deployment, library, size))
+
         def decode(share: Scalar, sequences: Scalar) -> tuple[Array, Array, Array]:
             floored = with_floors(deployment, share)
             step = decode_cost(floored, model, sequences * data, own + output / 2.0, source)
-            return by_kind(step.kernels), add_up(step.kernels, lambda cost: cost.launches), step.reason
+            return timed(step.kernels, sequences), add_up(step.kernels, lambda cost: cost.launches), step.reason
 
         def prefill(share: Scalar, prompts: Scalar) -> Array:
             floored = with_floors(deployment, share)
-            return by_kind(prefill_cost(floored, model, prompts * data, prompt, zero).kernels)
+            return timed(prefill_cost(floored, model, prompts * data, prompt, zero).kernels, prompts * own)
 
         decodes, launches, reason = _over(decode, SEQUENCES)
         launches = launches[0, 0] + split_norm_kernels(config, deployment.layout.tensor_parallel)
@@ -186,12 +193,13 @@ def with_floors(deployment: Deployment, share: Scalar) -> Deployment:
 def peer_reads(deployment: Deployment, model: Transformer) -> Scalar:
     """What the one-shot all-reduces of a decode step read of the other ranks' buffers for one sequence [s].
 
-    Engines reduce small buffers in one shot, alpha + (n-1) S / B (`jaxperf.network.custom_all_reduce`), two in a layer;
-    the collectives of `jaxperf.models.step` have the faster of one shot and two.
+    Inside a node engines reduce small buffers in one shot, alpha + (n-1) S / B (`jaxperf.network.custom_all_reduce`),
+    two in a layer; the collectives of `jaxperf.models.step` have the faster of one shot and two.
     """
-    ranks = jnp.minimum(deployment.layout.tensor_parallel, deployment.device.node_size)
+    ranks = deployment.layout.tensor_parallel
+    others = jnp.where(ranks > deployment.device.node_size, 0.0, ranks - 1.0)
     size = model.hidden * deployment.activations.itemsize
-    return 2.0 * model.num_layers * (ranks - 1.0) * size / jnp.maximum(deployment.device.link_bandwidth, 1.0)
+    return 2.0 * model.num_layers * others * size / jnp.maximum(deployment.device.link_bandwidth, 1.0)
 
 
 def split_norm_kernels(config: ModelConfig, ranks: Scalar) -> Scalar:
@@ -214,11 +222,17 @@ def by_column(
     return jnp.column_stack([times[1], peers, floors])
 
 
-def by_kind(kernels: Kernels) -> Float[Array, " P"]:
-    """Time of a step's kernels summed by `PRICED` [s]."""
-    zero = as_float(0.0)
-    times = [sum((c.time for n, c in kernels.items() if kind_of(n) == kind), start=zero) for kind in PRICED]
-    return jnp.stack(times)
+def by_kind(kernels: Kernels, between: Mapping[str, Scalar]) -> Float[Array, " P"]:
+    """Time of a step's kernels summed by `PRICED` [s].
+
+    **Arguments:** `between`: of collectives, what they take between nodes over what they are priced at, 0 in one node.
+    """
+    times = dict.fromkeys(PRICED, as_float(0.0))
+    for name, cost in kernels.items():
+        share = between.get(name, as_float(0.0))
+        times[kind_of(name)] += jnp.where(share > 0.0, 0.0, cost.time)
+        times["between"] += share * cost.time
+    return jnp.stack(list(times.values()))
 
 
 def kind_of(kernel: str) -> str:

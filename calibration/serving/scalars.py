@@ -55,6 +55,8 @@ SCALARS: Mapping[str, Scalar] = MappingProxyType(
         "attention": Scalar(0.0, {"all": 0.2, "engine": 0.05}),
         "light": Scalar(0.0, {"all": 0.3, "engine": 0.1}),
         "collective": Scalar(0.15, {"all": 0.3, "engine": 0.1}),
+        # Between nodes no engine has kernels of its own: nothing but the library's model is known.
+        "between": Scalar(0.0, {"all": 0.3}),
         "peers": Scalar(-0.5, {"all": 0.5, "engine": 1.0}),
         "floor": Scalar(0.0, {"all": 0.15, "engine": 0.5}),
         "prefill_experts": Scalar(0.0, {"all": 0.3, "engine": 0.2}),
