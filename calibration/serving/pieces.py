@@ -227,7 +227,7 @@ def by_kind(kernels: Kernels, between: Mapping[str, Scalar]) -> Float[Array, " P
 
     **Arguments:** `between`: of collectives, what they take between nodes over what they are priced at, 0 in one node.
     """
-    times = dict.fromkeys(PRICED, as_float(0.0))
+    times: dict[str, Scalar] = {kind: as_float(0.0) for kind in PRICED}
     for name, cost in kernels.items():
         share = between.get(name, as_float(0.0))
         times[kind_of(name)] += jnp.where(share > 0.0, 0.0, cost.time)

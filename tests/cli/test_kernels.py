@@ -158,9 +158,7 @@ def test_a_format_that_nobody_knows_falls_back_aloud(predict, own_folder: Path) 
     with (own_folder / "out.csv").open(newline="") as file:
         unknown, known, unstated = csv.DictReader(file)
     assert unknown["predicted_us"] == unstated["predicted_us"] and "number format" not in known["reason"]
-    assert all(
-        "no known number format (dtype): bf16 assumed" in row["reason"] for row in (unknown, unstated)
-    )
+    assert all("no known number format (dtype): bf16 assumed" in row["reason"] for row in (unknown, unstated))
     wrong = "column 'dtype': 'w3a16' is not a known number format. Did you mean w4a16"
     assert wrong in " ".join(said["problems"]["first"])
 
