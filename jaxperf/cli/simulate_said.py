@@ -141,7 +141,7 @@ def prefix_notes(
     settings."""
     shared, notes = trace.hashes is not None or hasattr(trace, "texts"), []
     if trace.hashes is not None and scheduler.name != "vllm_v1":
-        notes.append(f"the column hash_ids is not used: {scheduler.name} caches no prefixes, but vllm_v1")
+        notes.append(f"the column hash_ids is not used: {scheduler.name} caches no prefixes, as vllm_v1 does")
     if data.get("enable_prefix_caching") and not shared:
         notes.append("enable_prefix_caching is true, but nothing says which prompts are alike: there are no hash_ids")
     if routing == "prefix_aware" and not (shared and scheduler.tokens_per_hash):

@@ -102,7 +102,7 @@ def test_prefixes_that_nobody_caches_or_states_are_said(tmp_path: Path) -> None:
     asked = {"sched": "vllm_v1", "num_blocks": 10, "enable_prefix_caching": True}
     for_v1, for_v0 = (parse_scheduler({"sched": name, "num_blocks": 10}) for name in ("vllm_v1", "vllm"))
     (vain,) = prefix_notes({}, for_v0, hashed)
-    assert vain == "the column hash_ids is not used: vllm caches no prefixes, but vllm_v1"
+    assert vain == "the column hash_ids is not used: vllm caches no prefixes, as vllm_v1 does"
     (open_,) = prefix_notes(asked, for_v1, plain)
     assert "there are no hash_ids" in open_
     assert prefix_notes(asked, for_v1, hashed, "prefix_aware") == prefix_notes({}, for_v0, plain) == []
