@@ -6,7 +6,7 @@ TensorRT-LLM's one-shot and two-shot); beyond it NCCL runs, in its rings and tre
     t = t_priced x t_nccl(S) / t_alpha-beta(S)      of an all-reduce of S bytes;      t = t_priced      of an exchange
 
 Exchanges of tokens between nodes take what they are priced at: 41 us each for 28 tokens a rank on 16 H100, where
-DeepEP's low-latency kernels take 40 and 61 for 32.
+DeepEP's low-latency kernels take 40 and 61 for 32 (dispatch and combine of SGLang, `data/kernels/collectives.parquet`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from calibration.collectives.facts import STAND_IN_TIER
 from hwspecs import DeviceSpec
 from jaxperf.core.numerics import Scalar
 from jaxperf.models.blocks.launch import flagged
@@ -27,7 +28,6 @@ from jaxperf.network.link import Fabric, group_fabric
 from jaxperf.network.nccl import NcclGroup, nccl_all_reduce_time
 from jaxperf.network.nccl_constants import NcclTier, nccl_tier, tier_of
 
-STAND_IN = "ampere"  # constants of NCCL's model for devices that it does not run on
 EXCHANGES = frozenset({"expert_dispatch", "expert_combine"})
 TENSOR = COLLECTIVES - {"pipeline_send", "draft_collectives"}  # of the tensor-parallel group
 
@@ -42,8 +42,15 @@ class Library(eqx.Module):
 
 def library_of(spec: DeviceSpec) -> Library:
     """The library on a device, leaves on the host."""
-    tier = nccl_tier(tier_of(spec.architecture) or STAND_IN)
+    tier = nccl_tier(tier_of(spec.architecture) or STAND_IN_TIER)
     return Library(tier, jnp.asarray(float(spec.node.topology == "pcie")))
+
+
+def stand_in_between(spec: DeviceSpec, ranks: float) -> str:
+    """A sentence where the all-reduces of so many ranks leave the node and the device has no NCCL, else none."""
+    if ranks <= spec.node.size.si or tier_of(spec.architecture):
+        return ""
+    return f"between nodes NCCL's constants of {STAND_IN_TIER.capitalize()} stand in"
 
 
 def shares_between(deployment: Deployment, library: Library, size: Scalar) -> Mapping[str, Scalar]:

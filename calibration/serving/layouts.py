@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from calibration.datasets.serving import Configuration, ServingTable
+from calibration.serving.between_nodes import stand_in_between
 from calibration.serving.clients import (
     BESIDE,
     BUDGET,
@@ -154,7 +155,7 @@ def _deployed(given: Configuration, devices: Devices, models: Models) -> Deploye
     ours = given.mode == "agg" and set_up(source, given.engine, given.version, drawn)
     mixed = ours and mixes(given.engine)
     of_steps = (ROOM.format(beside=BESIDE[given.engine]) if ours else "", MIXED if mixed else "")
-    of_layout = [*of_layout, of_pools]
+    of_layout = [*of_layout, of_pools, stand_in_between(spec, layout["tensor"])]
     notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_source, of_lengths, of_load, *of_steps)
     lengths = {
         "prompt": prompt,

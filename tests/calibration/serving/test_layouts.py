@@ -140,6 +140,12 @@ def test_devices_that_do_not_fit_the_layout_are_said(
     assert point.replicas == replicas and any(said in note for note in point.notes)
 
 
+@pytest.mark.parametrize(("gpu", "tp", "said"), [("mi300x", "16", True), ("mi300x", "8", False), ("h100", "16", False)])
+def test_a_library_that_a_device_has_not_is_said_to_stand_in(tmp_path: Path, gpu: str, tp: str, said: bool):
+    notes = priced(tmp_path, gpu=gpu, n_gpu="16", tp=tp).notes
+    assert ("between nodes NCCL's constants of Ampere stand in" in notes) is said
+
+
 def test_latent_attention_can_be_shared_out_by_requests(tmp_path: Path):
     given = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "h200_sxm", "n_gpu": "16", "tp": "8"}
     point = priced(tmp_path, **given, ep="8")
