@@ -61,6 +61,10 @@ METRICS: Mapping[str, tuple[str, float]] = {
     **dict.fromkeys(("output_throughput", "output_tokens_per_s", "tokens_per_s"), ("throughput", 1.0)),
 }
 OUTPUTS = ("ttft", "tpot", "e2e", "throughput")
+# Who measured, where `source` does not say: the name in a framework, and scenarios that are MLPerf's alone, which state
+# no lengths. Splitwise is called what its rows are called that the fit saw.
+CAMPAIGNS: Mapping[str, str] = {"splitwise": "splitwise-sim data/perf_model.csv"}
+MLPERF_SCENARIOS = frozenset({"offline", "server", "interactive", "singlestream"})
 RELEASE_IN = re.compile(r"\b(?:vllm|sglang|trt-?llm|tensorrt-?llm)[ -]v?(\d+(?:\.\d+)+)")
 
 
@@ -160,7 +164,7 @@ def _configuration(rows: Sequence[int], cells: Sequence[Mapping[str, str]]) -> C
         raise InputError("model: no model is stated.")
     return Configuration(
         rows=tuple(rows),
-        source=given.get("source", ""),
+        source=given.get("source", "") or _campaign(given),
         model=given["model"],
         gpu=given["gpu"],
         weights=_format(given.get("dtype", "")),
@@ -173,6 +177,14 @@ def _configuration(rows: Sequence[int], cells: Sequence[Mapping[str, str]]) -> C
         measured=_measured(cells),
         zeros=frozenset(name for name in (*COUNTS, *LOADS) if _is_zero(given.get(name, ""))),
     )
+
+
+def _campaign(given: Mapping[str, str]) -> str:
+    """Who measured a row that states no source, by what else it says; "" where nothing tells."""
+    framework, scenario = (given.get(name, "").lower() for name in ("framework", "scenario"))
+    if scenario in MLPERF_SCENARIOS and not given.get("input_len"):
+        return "MLPerf Inference"
+    return next((source for name, source in CAMPAIGNS.items() if name in framework), "")
 
 
 def _measured(cells: Sequence[Mapping[str, str]]) -> dict[str, float]:

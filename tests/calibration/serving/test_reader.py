@@ -37,6 +37,24 @@ def test_a_table_without_labels_is_read_the_same(tmp_path: Path):
     assert found.load["input_len"] == 1024.0
 
 
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ("vllm,static,1024,128,,8,,", ""),
+        ("vllm,static,1024,128,,8,mine,", "mine"),
+        ('"vLLM (Splitwise, 2023)",static,1024,128,,1,,', "splitwise-sim data/perf_model.csv"),
+        ('"vLLM (Splitwise, 2023)",static,1024,128,,1,mine,', "mine"),
+        ("vllm,agg,,,,,,Offline", "MLPerf Inference"),
+        ("vllm,agg,1024,128,8,,,Server", ""),
+        ("vllm,agg,,,8,,,chat", ""),
+    ],
+)
+def test_without_a_source_framework_or_scenario_tell_who_measured(tmp_path: Path, cells: str, told: str):
+    header = "model,gpu,framework,mode,input_len,output_len,concurrency,batch,source,scenario"
+    (found,) = read_serving(written(tmp_path, f"m,h100,{cells}", header=header)).configurations
+    assert found.source == told
+
+
 @pytest.mark.parametrize("cell", ["", "nan", "-3", "fast", "inf"])
 def test_a_label_that_is_no_time_is_no_label_and_no_mistake(tmp_path: Path, cell: str):
     (found,) = read_serving(written(tmp_path, f"{ROW},tpot,{cell},ms")).configurations
