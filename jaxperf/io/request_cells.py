@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from typing import Any
 
@@ -16,7 +16,8 @@ LATEST = 1e10  # s: beyond it a double no longer tells microseconds apart
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PRIORITY, PREFILLED = "priority", "prefilled_tokens"
 HASHES = "hash_ids"  # of the prompt's beginning, one for so many tokens (Mooncake: 512)
-MILLISECONDS = "timestamp"  # a number under this name counts milliseconds (Mooncake); a date and time is read as one
+MILLISECONDS = "timestamp"  # whole numbers under this name count milliseconds (Mooncake); dates are read as such
+SINCE_1970 = (1e9, 1e10)  # a first arrival of so many seconds is a date since 2001, of so many ms nothing that begins
 
 
 def number_of(cell: Any) -> float:
@@ -60,20 +61,27 @@ def hashes_of(cell: Any) -> list[int] | str:
     return found
 
 
-def seconds_of(cell: Any, column: str) -> float | str:
-    """A time, or a sentence."""
+def seconds_of(cell: Any, unit: float) -> float | str:
+    """A time, or a sentence; `unit`: of a number [s]."""
     moment = moment_of(cell)
-    value = number_of(cell) if moment is None else since_epoch(moment)
-    if moment is None and in_milliseconds(column):
-        value /= 1e3
+    value = number_of(cell) * unit if moment is None else since_epoch(moment)
     if not (value <= LATEST and (value >= 0.0 or moment is not None)):
         return f"{show(cell)} is not a time from 0 to {LATEST:.0e} s"
     return value
 
 
-def in_milliseconds(column: str) -> bool:
-    """Whether numbers under this name count milliseconds."""
-    return column.strip().casefold() == MILLISECONDS
+def unit_of(column: str, cells: Sequence[Any]) -> tuple[float, str]:
+    """What numbers count in a column of times [s], and what is to be said of it.
+
+    Under `MILLISECONDS` they are milliseconds, but seconds where one has a fraction, or all lie in `SINCE_1970`.
+    """
+    name = column.strip()
+    numbers = [value for value in map(number_of, cells) if math.isfinite(value)]
+    if name.casefold() != MILLISECONDS or not numbers:
+        return 1.0, ""
+    if any(value != int(value) for value in numbers) or SINCE_1970[0] <= min(numbers) < SINCE_1970[1]:
+        return 1.0, f"{name} is taken to count seconds; whole numbers from a clock's 0 on would be milliseconds"
+    return 1e-3, f"{name} counts milliseconds, as in Mooncake's traces; seconds are called arrived_at"
 
 
 def moment_of(cell: Any) -> datetime | None:

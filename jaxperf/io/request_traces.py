@@ -24,13 +24,13 @@ from jaxperf.io.request_cells import (
     PRIORITY,
     column_named,
     hashes_of,
-    in_milliseconds,
     is_empty,
     length_of,
     moment_of,
     number_of,
     seconds_of,
     since_epoch,
+    unit_of,
 )
 from jaxperf.models.checks import show
 from jaxperf.serving.simulator.workloads import draw_requests
@@ -110,8 +110,10 @@ def read_requests(path: str | Path) -> RequestTrace:
     _check_names(list(rows[0]), path)
     columns = {name: _column(rows[0], name, path) for name in NAMES}
     _check_ids(rows, path)
+    times = [row.get(columns["arrived_at"]) for row in rows]
+    unit, of_unit = unit_of(columns["arrived_at"], times)
     cells: dict[str, list[Any]] = {
-        "arrived_at": [seconds_of(row.get(columns["arrived_at"]), columns["arrived_at"]) for row in rows],
+        "arrived_at": [seconds_of(time, unit) for time in times],
         **{name: [length_of(row.get(columns[name])) for row in rows] for name in ("prefill_tokens", "decode_tokens")},
     }
     if (written := column_named(rows[0], [HASHES])) is not None:
@@ -128,8 +130,8 @@ def read_requests(path: str | Path) -> RequestTrace:
     notes = assumed
     if origin is not None:
         arrived, notes = arrived - origin, (*assumed, "times are dates; they count from the first arrival")
-    elif in_milliseconds(columns["arrived_at"]):
-        notes = (*assumed, f"{columns['arrived_at'].strip()} counts milliseconds, as in Mooncake's traces")
+    elif of_unit:
+        notes = (*assumed, of_unit)
     notes += _unread_notes(rows, columns)
     order = np.argsort(arrived, kind="stable")
     late = int((np.diff(arrived) < 0.0).sum())

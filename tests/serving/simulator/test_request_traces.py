@@ -269,3 +269,18 @@ def test_that_timestamps_are_milliseconds_is_said(tmp_path: Path) -> None:
     for rows, said in ((numbers, "Timestamp counts milliseconds, as in Mooncake's traces"), (dates, "times are dates")):
         trace = read_requests(written(tmp_path, json.dumps(rows), "t.json"))
         assert len(trace.notes) == 1 and trace.notes[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("times", "arrived", "said"),
+    [
+        ([0, 0.5, 3], [0.0, 0.5, 3.0], "timestamp is taken to count seconds"),
+        ([1700158546, 1700158549], [1700158546.0, 1700158549.0], "timestamp is taken to count seconds"),
+        ([1700158546000, 1700158549000], [1700158546.0, 1700158549.0], "timestamp counts milliseconds"),
+        ([0, 1700158549], [0.0, 1700158.549], "timestamp counts milliseconds"),
+    ],
+)
+def test_timestamps_with_a_fraction_or_since_1970_are_seconds(tmp_path: Path, times, arrived, said: str) -> None:
+    rows = [{"timestamp": time, "input_length": 3, "output_length": 4} for time in times]
+    trace = read_requests(written(tmp_path, json.dumps(rows), "t.json"))
+    assert trace.arrived.tolist() == pytest.approx(arrived, rel=1e-12) and trace.notes[0].startswith(said)
