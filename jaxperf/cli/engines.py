@@ -183,11 +183,11 @@ def scheduler_of(
     """
     import dataclasses
 
-    from jaxperf.serving.simulator.cells import share_of
+    from jaxperf.serving.simulator.cells import utilization_of
     from jaxperf.serving.simulator.memory import cache_memory, check_blocks
     from jaxperf.serving.simulator.settings import parse_scheduler, without_blocks
 
-    counted, share = without_blocks(data), share_of(data, "gpu_memory_utilization", UTILIZATION, where)
+    counted, share = without_blocks(data), utilization_of(data, UTILIZATION, where)
     if not counted and (data.get("preemption") != "swap" or data.get("block_bytes") is not None):
         stated = parse_scheduler(data, where)
         served.check_named(stated, where, table is None)

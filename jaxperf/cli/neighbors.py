@@ -23,7 +23,7 @@ from jaxperf.serving.colocate.steps import MEMORY, StepNeeds, mean_steps, step_n
 from jaxperf.serving.colocate.together import STATES, member_of, simulate_together
 from jaxperf.serving.fleet.build import simulate_fleet
 from jaxperf.serving.fleet.metrics import columns_of
-from jaxperf.serving.simulator.cells import share_of
+from jaxperf.serving.simulator.cells import utilization_of
 from jaxperf.serving.simulator.memory import Footprint, footprint
 from jaxperf.serving.simulator.run import Simulated, simulate_requests
 from jaxperf.serving.simulator.settings import without_blocks
@@ -250,4 +250,4 @@ def _need(engine: Engine, capacity: float) -> Need:
         return Need(fixed, fixed + numbers["blocks"] * engine.memory.block)
     if data.get("gpu_memory_utilization") is None:
         return Need(fixed, None)
-    return Need(fixed, capacity * share_of(data, "gpu_memory_utilization", UTILIZATION, engine.question.where))
+    return Need(fixed, capacity * utilization_of(data, UTILIZATION, engine.question.where))

@@ -42,6 +42,16 @@ def share_of(data: Mapping[str, Any], key: str, default: float, where: str) -> f
     return value
 
 
+def utilization_of(data: Mapping[str, Any], default: float, where: str) -> float:
+    """`gpu_memory_utilization`, above 0 and at most 1 as in vLLM; the default where the file has none, `InputError` for
+    anything else."""
+    key = "gpu_memory_utilization"
+    value = default if data.get(key) is None else data[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= 1.0:
+        raise InputError(f"{where}: {key} is {show(value)}; it must be a number above 0, at most 1.")
+    return float(value)
+
+
 def choice_of(data: Mapping[str, Any], key: str, allowed: Sequence[str], where: str) -> str:
     """One of a few words; the first where the file has none, `InputError` for anything else."""
     value = data.get(key)

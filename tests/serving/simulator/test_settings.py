@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hwspecs.errors import InputError
+from jaxperf.serving.simulator.cells import utilization_of
 from jaxperf.serving.simulator.names import in_our_words
 from jaxperf.serving.simulator.settings import parse_scheduler
 
@@ -217,3 +218,11 @@ def test_requests_of_the_largest_step_are_as_long_as_blocks_are_reserved_for(nam
     assert parse_scheduler({**given, "max_blocks_per_seq": 32, "block_size": 8}).most_tokens() == 8 * 256
     assert parse_scheduler({**given, "pred_max_tokens": 1024}).most_tokens() == 8 * 1024
     assert parse_scheduler(given).most_tokens(100) == 800
+
+
+def test_an_engine_may_take_all_of_the_memory() -> None:
+    stated = [utilization_of({"gpu_memory_utilization": value}, 0.9, "s.json") for value in (None, 0.45, 1, 1.0)]
+    assert stated == [0.9, 0.45, 1.0, 1.0]
+    for value in (0, -0.5, 1.01, float("nan"), True, "0.9"):
+        with pytest.raises(InputError, match="gpu_memory_utilization is .* above 0, at most 1"):
+            utilization_of({"gpu_memory_utilization": value}, 0.9, "s.json")
