@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,6 +16,7 @@ from typing import Any, TextIO
 from hwspecs.errors import InputError
 
 Row = Mapping[str, Any]
+PROBE = bytes(4096)  # a block, for which a full disk has no room
 
 
 def write_rows(rows: Sequence[Row], path: str | Path, metadata: Mapping[str, str], columns: Sequence[str] = ()) -> None:
@@ -101,7 +103,8 @@ def check_card(path: Path, mark: str, there: bool, what: str) -> None:
 
 
 def check_folder_of(path: Path) -> None:
-    """Raises `InputError` unless something can be written at `path`, judging by the folder it will lie in."""
+    """Raises `InputError` unless something can be written at `path`, judging by the folder it will lie in:
+    one that is missing, is not writable, or whose disk is full."""
     with _plain_errors(path):
         folder = path.absolute().parent
         if not folder.exists():
@@ -110,6 +113,8 @@ def check_folder_of(path: Path) -> None:
             raise InputError(f"Cannot write '{path}': '{folder}' is not a folder.")
         if not os.access(folder, os.W_OK):
             raise InputError(f"Cannot write '{path}': the folder '{folder}' is not writable.")
+        with tempfile.TemporaryFile(dir=folder) as probe:  # has no name: nothing is left of it
+            probe.write(PROBE)
 
 
 def json_text(data: Any) -> str:

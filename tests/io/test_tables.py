@@ -99,3 +99,17 @@ def test_folders(tmp_path: Path) -> None:
     deep.write_text("")
     with pytest.raises(InputError, match="is not a folder"):
         check_folder_of(deep / "rows.csv")
+
+
+def test_a_disk_without_room_is_told_before_anything_is_computed(tmp_path: Path) -> None:
+    """A limit on what the process may write stands for the full disk."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(InputError, match="Cannot write '.*rows.csv': "):
+            check_output(tmp_path / "rows.csv")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+    check_output(tmp_path / "rows.csv")
