@@ -126,6 +126,24 @@ def test_modules_of_other_schemes(config: dict[str, Any], weights: str, first: A
 
 
 @pytest.mark.parametrize(
+    ("ignored", "said"),
+    [
+        ([], True),
+        (None, True),
+        (["re:.*self_attn.*"], True),
+        (["lm_head"], False),
+        (["language_model.lm_head"], False),
+        (["re:.*lm_head"], False),
+    ],
+)
+def test_a_head_among_all_matrices_is_said_to_be_counted_unquantized(ignored: Any, said: bool) -> None:
+    """Of compressed-tensors' "Linear" the output head is one, unless it is ignored; `targets` by name have none."""
+    config = group(FLOAT8, FLOAT8)
+    notes = [read(config | given | {"ignore": ignored}).assumptions for given in ({}, {"config_groups": FP8_ATTENTION})]
+    assert [any("output head is quantized" in note for note in each) for each in notes] == [said, False]
+
+
+@pytest.mark.parametrize(
     ("config", "expected"),
     [
         ({"bits": 4, "group_size": 64}, ("int4_asym_g64s32", 4.5)),  # mlx_lm says 4.5 bits a weight

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.quantization.mixed import mixed, module_names
+from jaxperf.io.quantization.mixed import ENDS_NOTE, mixed, module_names
 from jaxperf.io.quantization.pieces import (
     WIDEST,
     choice,
@@ -21,6 +21,8 @@ from jaxperf.io.quantization.pieces import (
 )
 from jaxperf.models.checks import check_count, show
 from jaxperf.models.quantization import Quantization
+
+HEADS = ("lm_head", "language_model.lm_head", "model.lm_head")
 
 
 def compressed_tensors(fields: Fields, method: str = "compressed-tensors") -> Quantization:
@@ -35,11 +37,21 @@ def compressed_tensors(fields: Fields, method: str = "compressed-tensors") -> Qu
         fields.notes.append("sparsity_config is ignored; the weights are counted as dense.")
     cache = inner_fields(fields, "kv_cache_scheme")
     parts = [(module_names(excluded_modules(each, "targets")), _group(each, method)) for each in found]
+    ignored = excluded_modules(fields, "ignore")
+    if not all(modules for modules, _ in parts) and not any(map(_is_head, ignored)):
+        fields.notes.append(ENDS_NOTE)  # the head is a Linear as the matrices of the layers are
     return dataclasses.replace(
         mixed(fields, parts),
         kv_cache=None if cache is None else number_name(cache),
-        excluded=excluded_modules(fields, "ignore"),
+        excluded=ignored,
     )
+
+
+def _is_head(module: str) -> bool:
+    """Whether a name or a pattern of modules is of an output head."""
+    if module.startswith("re:"):
+        return any(re.match(module.removeprefix("re:"), head) for head in HEADS)
+    return module.endswith(HEADS[0])
 
 
 def _group(group: Fields, method: str) -> Quantization:
