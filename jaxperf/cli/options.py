@@ -47,7 +47,9 @@ SustainedRates = Annotated[
 ]
 Price = Annotated[
     list[str] | None,
-    typer.Option("--price", metavar="PRICE", help="h100-sxm=2.50 in dollars per device-hour, or a TOML file."),
+    typer.Option(
+        "--price", metavar="PRICE", help="h100-sxm=2.50,l40s=0.80 in dollars per device-hour, or a TOML file."
+    ),
 ]
 Electricity = Annotated[
     float | None,
@@ -113,7 +115,7 @@ def parse_assignments(option: str, text: str, allowed: Sequence[str], unit: str)
 
 
 def parse_prices(entries: Sequence[str], specs: Mapping[str, DeviceSpec]) -> dict[str, float]:
-    """`h100-sxm=2.50` entries, or TOML files of them, as dollars per device-hour.
+    """`h100-sxm=2.50` entries, one or more with commas between, or TOML files of them, as dollars per device-hour.
 
     **Arguments:** `specs`: the devices asked about; a file may also price others, so that one list serves all.
     **Raises:** `InputError` for an unknown device or a price that is not a positive number.
@@ -124,13 +126,14 @@ def parse_prices(entries: Sequence[str], specs: Mapping[str, DeviceSpec]) -> dic
             for name, value in _price_file(entry).items():
                 _add_price(found, _asked_device(name, specs), _price(name, value))
             continue
-        name, sign, value = (piece.strip() for piece in entry.partition("="))
-        if not sign or not name:
-            raise InputError(f"--price: '{entry}' has no price; write h100-sxm=2.50 (dollars per device-hour).")
-        device = _asked_device(name, specs)
-        if device is None:
-            raise InputError(f"--price: device '{name}' is not among those asked about.{did_you_mean(name, specs)}")
-        _add_price(found, device, _price(name, value))
+        for one in entry.split(","):
+            name, sign, value = (piece.strip() for piece in one.partition("="))
+            if not sign or not name:
+                raise InputError(f"--price: '{one}' has no price; write h100-sxm=2.50 (dollars per device-hour).")
+            device = _asked_device(name, specs)
+            if device is None:
+                raise InputError(f"--price: device '{name}' is not among those asked about.{did_you_mean(name, specs)}")
+            _add_price(found, device, _price(name, value))
     return found
 
 

@@ -73,6 +73,8 @@ def test_experts_must_divide(refuse) -> None:
         (("--slo", "tpot=1s,tpot=2s"), "tpot is given twice"),
         (("--price", "h100-sxm"), "write h100-sxm=2.50"),
         (("--price", "h100-sxm=2.5", "--price", "H100-SXM=3"), "h100-sxm has two prices, 2.5 and 3."),
+        (("--price", "h100-sxm=2.5,H100-SXM=3"), "h100-sxm has two prices, 2.5 and 3."),
+        (("--price", "h100-sxm=2,50"), "--price: '50' has no price"),
         (("--price", "=2"), "has no price"),
         (("--price", "h100-sxm=0"), "a number above zero"),
         (("--price", "h100-sxm=-1"), "a number above zero"),

@@ -33,7 +33,7 @@ def ranking(cli, parse_json):
 
 @pytest.mark.parametrize("objective", ["tokens/s/device", "tokens/J", "tokens/$"])
 def test_objectives(ranking, objective: str) -> None:
-    prices = ("--price", "H100=3", "--price", "l4 = 0.5")
+    prices = ("--price", "H100=3,l4 = 0.5")
     provenance, rows = ranking(*RANK, "--by", objective, *prices)
     assert (ENERGY_NOTE in provenance["notes"]) == (objective == "tokens/J")
     assert provenance["objective"] == objective and "calibrated: " in provenance["efficiencies"]
