@@ -25,7 +25,7 @@ from calibration.kernels.inputs import shapes, taken
 from calibration.kernels.mapped import BLOCK, ROW, WHOLE, compiled, on_host
 from calibration.kernels.model import KernelModel
 from calibration.kernels.point import Kind, Point, describe, load_kinds, settled
-from calibration.kernels.remarks import FAR, OVERFLOWING, PREFIX, UNUSABLE, of_device
+from calibration.kernels.remarks import FAR, OVERFLOWING, PREFIX, REMARKED, UNUSABLE, of_device
 from jaxperf.core.compiler_options import JOINTLY
 
 MICRO = 1e6
@@ -110,7 +110,7 @@ def told(family: str, bound: bool, said: Said, trust: Trust, x: Shape) -> Answer
         remarks += _bit(FAR, said.excess > 1.0) + _bit(PREFIX, cached)
     why = jnp.where(said.finite, UNUSABLE, OVERFLOWING)
     codes = (said.limiter, len(LIMITERS) - 1), (trust.tier, len(TIERS) - 1), (remarks, why)
-    known = (jnp.where(there, code, absent).astype(jnp.uint16) for code, absent in codes)
+    known = (jnp.where(there, code, absent).astype(REMARKED) for code, absent in codes)
     lower = time if bound else jnp.maximum(time / stretch, least)
     return Answer(time, lower, time * stretch, jnp.where(there, said.roofline, jnp.nan), *known)
 
@@ -136,7 +136,7 @@ def answers(
     **Arguments:** `fitted`: `None` for the plain roofline; `trust`: of each group [G].
     """
     rows, number = len(table), jnp.result_type(float)
-    found = Answer(*np.empty((4, rows), number), *np.empty((3, rows), np.uint16))
+    found = Answer(*np.empty((4, rows), number), *np.empty((3, rows), REMARKED))
     kinds, every = load_kinds(table.take(groups.first), directories), shapes(table)
     of_law = np.asarray(trust.tier) == TRANSFER
     also = of_device(table.take(groups.first), kinds, of_law, directories)

@@ -8,7 +8,9 @@ never measured.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from calibration.kernels.levels import spell_each
 TELLING = ("elementwise", "norm", "quantize")  # families of several operations, where the word tells the kernel
 ASSUMED = "bf16"  # where no number format is stated, as `calibration.kernels.formats` counts its bytes
 SOFTWARE = ("framework", "version", "kernel")  # columns that name it
+BY_FORMAT = ("gemm", "mla_pre", "mla_post")  # families in which the format tells the kernel, whatever a table calls it
 LEVELS = ("cell", "stack", "format")  # that a word is looked up in, the most specific first
 
 
@@ -53,9 +56,10 @@ def with_known_operations(table: KernelTable, groups: Groups, fitted: FittedFami
 
 
 def with_known_kernels(table: KernelTable, groups: Groups, fitted: FittedFamily) -> tuple[KernelTable, np.ndarray]:
-    """The table [R] with a kernel for the rows that name a release and no kernel of it: the only one that
-    was measured of that release in their format, on their device or, where that has none, on any; and which groups
-    have one so [G]. A row of a release with several stays as it is."""
+    """The table [R] with a kernel for the rows that name a release and no kernel of it: the only one that was measured
+    of that release in their format, on their device or, where that has none, on any; and which groups have one so [G].
+    Of a release that was measured nowhere, the only one of the nearest (`nearest_measured`). A row of a release with
+    several stays as it is."""
     few = table.take(groups.first)
     own = np.asarray(few.kernel).astype(object)
     silent = (own == "") & np.asarray(few.framework != "") & np.asarray(few.version != "")
@@ -63,11 +67,15 @@ def with_known_kernels(table: KernelTable, groups: Groups, fitted: FittedFamily)
         return table, np.zeros(len(few), bool)
     spelled, known = spell_each(few), {level: _known(fitted, level) for level in ("cell", "stack")}
     for place in np.flatnonzero(silent).tolist():
-        release, form = f"{few.framework[place]}/{few.version[place]}/", f"/{spelled['format'][place]}"
-        starts = {"cell": f"{few.device[place]}/{release}", "stack": release}
-        found = (_between(known[level], start, form) for level, start in starts.items())
-        kernels = next(filter(None, found), set())
-        own[place] = kernels.pop() if len(kernels) == 1 else ""
+        version, form = few.version[place], f"/{spelled['format'][place]}"
+        starts = {"cell": f"{few.device[place]}/{few.framework[place]}/", "stack": f"{few.framework[place]}/"}
+        releases = [_between(known[level], start, form) for level, start in starts.items()]
+        kernels = next(filter(None, (_between(each, f"{version}/", "") for each in releases)), None)
+        if kernels is None:
+            others = (_stand_in(version, "", few.family, each) for each in releases)
+            own[place], silent[place] = next(filter(None, others), ("", ""))[1], False
+        else:
+            own[place] = kernels.pop() if len(kernels) == 1 else ""
     return dataclasses.replace(table, kernel=Text(own, groups.which)), silent & (own != "")
 
 
@@ -94,7 +102,49 @@ def with_runnable_kernels(
     return dataclasses.replace(table, **bare), foreign
 
 
-def _between(names: Sequence[str], start: str, end: str) -> set[str]:
+def nearest_measured(few: KernelTable, fitted: FittedFamily) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Names at every level by which rows of a release that was never measured on their device are known there [G], and
+    which rows have such [G]: those of the nearest release of their framework, of two as near the newer, that was
+    measured on it in their format and with their kernel. A row without a kernel takes the only one of that release, and
+    so does a product, whose kernel the format tells. The stack stays its own where that was measured elsewhere.
+    """
+    spelled, known = spell_each(few), fitted.names.known
+    own, near = np.isin(spelled["cell"].astype(str), known["cell"]), np.zeros(len(few), bool)
+    version, kernel = (np.asarray(column).astype(object) for column in (few.version, few.kernel))
+    for row in np.flatnonzero(~own & np.asarray(few.version != "") & np.asarray(few.framework != "")).tolist():
+        start, end = f"{few.device[row]}/{few.framework[row]}/", f"/{spelled['format'][row]}"
+        stands_in = _stand_in(version[row], kernel[row], few.family, _between(known["cell"], start, end))
+        if stands_in is not None:
+            version[row], kernel[row] = stands_in
+            near[row] = True
+    named = spell_each(dataclasses.replace(few, version=version, kernel=kernel))
+    there = np.isin(spelled["stack"].astype(str), known["stack"])
+    return {**named, "stack": np.where(there, spelled["stack"], named["stack"])}, near
+
+
+def _stand_in(version: str, kernel: str, family: str, measured: Collection[str]) -> tuple[str, str] | None:
+    """The release and its kernel, of those `measured` ("release/kernel"), that stand in for one that was not; None
+    where there are none, or several kernels."""
+    kernels: dict[str, set[str]] = {}
+    for name in measured:
+        release, _, its = name.partition("/")
+        kernels.setdefault(release, set()).add(its)
+    if any(kernel in each for each in kernels.values()):
+        kernels = {release: {kernel} for release, each in kernels.items() if kernel in each}
+    elif not kernels or (kernel and family not in BY_FORMAT):
+        return None
+    nearest = min(kernels, key=lambda release: _apart(version, release))
+    return (nearest, kernels[nearest].pop()) if len(kernels[nearest]) == 1 else None
+
+
+def _apart(version: str, release: str) -> tuple[list[int], list[int]]:
+    """How far a release is from a version, number by number; of two as near the newer is less."""
+    asked, there = ([int(number) for number in re.findall(r"\d{1,9}", text)] for text in (version, release))
+    pairs = list(itertools.zip_longest(asked, there, fillvalue=0))
+    return [abs(one - other) for one, other in pairs], [one - other for one, other in pairs]
+
+
+def _between(names: Collection[str], start: str, end: str) -> set[str]:
     """What stands between `start` and `end` in the names that have both, apart."""
     longest = len(start) + len(end)
     found = (name for name in names if len(name) >= longest and name.startswith(start) and name.endswith(end))

@@ -28,6 +28,7 @@ from calibration.kernels.answers import (
     answers,
 )
 from calibration.kernels.as_known import (
+    nearest_measured,
     with_assumed_cache,
     with_assumed_format,
     with_known_kernels,
@@ -50,9 +51,11 @@ from calibration.kernels.remarks import (
     FRAMEWORK,
     HERE,
     KERNEL,
+    NEAR,
     NO_CACHE,
     NO_FORMAT,
     OVERFLOWING,
+    REMARKED,
     STACK,
     UNUSABLE,
     told,
@@ -68,7 +71,7 @@ EMPTY = "{} is 0: there is nothing to compute"
 ELSEWHERE = "collectives are no kernels of one device: jaxperf collectives predicts them"
 AS_ANOTHER = "{} never measured: predicted as {}"
 UNKNOWN_DEVICE = "the device is unknown or has no specification"
-OF_SOFTWARE = STACK | FRAMEWORK | HERE | KERNEL  # remarks that one more of its software takes the place of
+OF_SOFTWARE = STACK | FRAMEWORK | HERE | KERNEL | NEAR  # remarks that one more of its software takes the place of
 Columns = dict[str, np.ndarray | Text]
 
 
@@ -174,21 +177,27 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str], dir
     known, spelled = fitted.names.known, spell_each(table)
     changed = _changed(table, directories) & ~np.isin(spelled["device"].astype(str), list(fitted.local))
     nobody = {level: np.where(changed, "", spelled[level]) for level in DEVICE_LEVELS}
-    levels = fitted.names.index({**spelled, **nobody})
-    unseen = {level: at >= len(known[level]) for level, at in levels.items()}
+    own = fitted.names.index({**spelled, **nobody})
+    unseen = {level: at >= len(known[level]) for level, at in own.items()}
     inside = np.zeros(len(table))
     width = fitted.spread.half_width(spelled, ~unseen["cell"], inside)
     transfer = fitted.spread.half_width(spelled, np.zeros(len(table), bool), inside)
     tier = np.where(unseen["cell"], TRANSFER, MEASURED)
     tier[np.isin(spelled["cell"].astype(str), list(adapted))] = ADAPTED
+    nearest, near = nearest_measured(table, fitted)
+    near &= ~unseen["device"]
     for device, local in fitted.local.items():
         rows = moved(fitted, spelled, device)
+        near &= ~rows  # what these were adapted to are residuals of their own names
         tier[rows] = ADAPTED
         for level, at in unseen.items():
             at[rows] &= ~np.isin(spelled[level][rows].astype(str), local.names.known[level])
-    remarks = STACK * unseen["stack"] + FRAMEWORK * unseen["framework"] + FORMAT * unseen["format"]
+    learned = fitted.names.index(nearest)
+    levels = {level: np.where(near, learned[level], at) for level, at in own.items()}
+    unseen["stack"] &= ~near
+    remarks = STACK * unseen["stack"] + NEAR * near + FRAMEWORK * unseen["framework"] + FORMAT * unseen["format"]
     remarks += DEVICE * (unseen["device"] & ~changed) + CHANGED * changed
-    remarks += HERE * (unseen["cell"] & ~unseen["stack"] & ~unseen["device"])
+    remarks += HERE * (unseen["cell"] & ~unseen["stack"] & ~unseen["device"] & ~near)
     return Trust(levels, width, transfer, tier, remarks)
 
 
@@ -222,7 +231,7 @@ def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Grou
         time, stretch = found.predicted[rows] * np.exp(mean), np.exp(local.width[1] * deviation)
         found.predicted[rows], found.lower[rows], found.upper[rows] = time, time / stretch, time * stretch
         far = FAR * (remote & np.isfinite(time))
-        found.remarks[rows] = (found.remarks[rows] & ~np.uint16(FAR)) | far.astype(np.uint16)
+        found.remarks[rows] = (found.remarks[rows] & ~REMARKED(FAR)) | far.astype(REMARKED)
 
 
 def _reasons(found: Answer, table: KernelTable, before: str) -> Text:

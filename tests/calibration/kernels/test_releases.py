@@ -1,0 +1,102 @@
+"""A release that was never measured on a device is read as the nearest one that was; its own rules of tiles stay."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from calibration.datasets.schema import KernelTable
+from calibration.kernels.adapt import adapt
+from calibration.kernels.parameters import Parameters, load_parameters
+from calibration.kernels.predict import predict_table
+from tests.calibration.tables import as_read, blank_table, in_stack, with_latency
+
+TORCH, CUTLASS = "torch.nn.functional.linear", "CutlassFP8ScaledMMLinearKernel"
+NEAREST = "this release never measured on this device: what was learned there of the nearest one"
+NEVER = "this kernel and version never measured"
+NUMBERS = ("predicted_us", "lower_us", "upper_us")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Parameters:
+    return load_parameters()
+
+
+def gemms(
+    version: str, kernel: str = "", framework: str = "vllm", dtype: str = "bf16", device: str = "h100-sxm"
+) -> KernelTable:
+    """Four square products of one release."""
+    sizes = np.array([256.0, 1024.0, 4096.0, 8192.0])
+    shape = {"m": sizes, "n": sizes, "k": sizes, "batch": np.ones(4)}
+    return in_stack(blank_table("gemm", shape, np.full(4, device, object), dtype), framework, version, kernel)
+
+
+@pytest.mark.parametrize(
+    ("asked", "read"),
+    [
+        (gemms("0.20.0", TORCH), gemms("0.24.0", TORCH)),  # four releases from it, six from 0.14.0
+        (gemms("0.16.0"), gemms("0.14.0")),
+        (gemms("0.30.1"), gemms("0.24.0")),  # the only kernel of the nearest release
+        (gemms("0.30.1", "of_another_name"), gemms("0.24.0", TORCH)),  # the format tells a product's kernel
+        (gemms("0.22.0", dtype="fp8"), gemms("0.24.0", CUTLASS, dtype="fp8")),  # quantized first, as that layer
+        (gemms("0.5.12", framework="sglang"), gemms("0.5.14", framework="sglang")),  # as near as 0.5.10, and newer
+        (gemms("1.2.0", framework="trtllm"), gemms("1.3.0rc20", framework="trtllm")),
+    ],
+)
+def test_the_nearest_release_stands_in(shipped: Parameters, asked: KernelTable, read: KernelTable) -> None:
+    found, measured = predict_table(asked, shipped), predict_table(read, shipped)
+    np.testing.assert_allclose(found["predicted_us"], measured["predicted_us"], rtol=1e-6)
+    assert set(measured["tier"]) == {"measured"} and set(found["tier"]) == {"transfer"}
+    assert (found["upper_us"] / found["lower_us"] > measured["upper_us"] / measured["lower_us"]).all()
+    assert set(found["reason"]) == {NEAREST}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        gemms("0.22.0", dtype="fp8_block"),  # the nearest release has three kernels
+        gemms(""),
+        gemms("0.22.0", device="b200"),
+        gemms("0.22.0", framework="another"),
+    ],
+)
+def test_nothing_stands_in_where_the_kernel_is_not_told_or_none_was_measured(
+    shipped: Parameters, asked: KernelTable
+) -> None:
+    assert not any(NEAREST in reason for reason in predict_table(asked, shipped)["reason"])
+
+
+def test_attention_by_another_kernel_is_not_what_was_measured(shipped: Parameters) -> None:
+    shape = {"batch": 8.0, "heads": 32.0, "kv_heads": 8.0, "head_dim": 128.0, "kv_len": 4096.0, "window": 0.0}
+    columns = {name: np.full(2, value) for name, value in shape.items()}
+    table = blank_table("attention_decode", columns, np.full(2, "h100-sxm", object))
+    table = dataclasses.replace(table, cache=np.full(2, "bf16", object))
+    known = sorted(
+        {
+            name.split("/")[3]
+            for name in shipped.families["attention_decode"].names.known["cell"]
+            if name.startswith("h100-sxm/vllm/0.24.0/") and name.endswith("/bf16/bf16/")
+        }
+    )
+    named, unknown = (in_stack(table, "vllm", "0.25.0", kernel) for kernel in (known[0], "of_another_name"))
+    assert set(predict_table(named, shipped)["reason"]) == {NEAREST}
+    assert set(predict_table(unknown, shipped)["reason"]) == {NEVER}
+
+
+def test_a_stack_measured_elsewhere_keeps_what_is_known_of_it(shipped: Parameters) -> None:
+    """TensorRT-LLM 1.0.0 was measured on A100 and L40S: on the H100 it is neither a later release nor a stranger."""
+    older, newer = (predict_table(gemms(each, "torch_flow", "trtllm"), shipped) for each in ("1.0.0", "1.3.0rc20"))
+    assert set(older["reason"]) == {NEAREST}
+    assert (older["predicted_us"] != newer["predicted_us"]).all()
+
+
+def test_a_device_adapted_to_a_new_release_is_moved_once(shipped: Parameters) -> None:
+    new = gemms("0.30.0", TORCH)
+    slower = 2e-6 * predict_table(new, shipped)["predicted_us"]
+    rows = with_latency(new, slower)
+    one = dataclasses.replace(shipped, families={"gemm": shipped.families["gemm"]})
+    moved = predict_table(new, adapt(one, [as_read(rows)]))
+    np.testing.assert_allclose(1e-6 * moved["predicted_us"], slower, rtol=0.15)
+    assert set(moved["tier"]) == {"adapted"} and not any(NEAREST in reason for reason in moved["reason"])
