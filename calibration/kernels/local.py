@@ -101,8 +101,8 @@ def learn(
     start = prior(places.features.shape[1], deviation**2, 0 if few else len(names.known["stack"]))
     start = dataclasses.replace(start, lengths=start.lengths - np.log(apart(fitted, own)))
     process = _robust(places, residual, start, own)
-    error, spread, judged, shapes = _left_out(fitted, process)
-    error += (residual - process.residual)[judged]  # an interval counts all that was measured
+    # An interval counts all that was measured, also of neighbours: a row moved them towards itself.
+    error, spread, _, shapes = _left_out(fitted, dataclasses.replace(process, residual=residual))
     return Local(names, places, process.residual, process.covariance, ratio_width(error / spread, shapes))
 
 

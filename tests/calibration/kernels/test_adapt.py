@@ -221,6 +221,17 @@ def test_many_rows_are_learned_on_in_sets_drawn_and_side_by_side(fitted: FittedF
 
 
 @quick
+def test_intervals_of_many_rows_hold_what_scatters_widely(fitted: FittedFamily) -> None:
+    """Neighbours that were moved towards the row that judges them would tell 75 to 80 % of rows for 90."""
+    table = gemm_table(1200, devices=(NAME,), slow=2.6)
+    scatter = np.exp(0.03 * np.random.default_rng(4).standard_t(3.0, 1200))
+    data = prepare(with_latency(table, 1.5 * table.measured * scatter))
+    rest = data.take(np.arange(400, 1200))
+    log_time, width = stated(adapt_family(fitted, data.take(np.arange(400))), rest)
+    assert 0.86 < np.mean(np.abs(log_time - np.log(rest.table.measured)) <= width) < 0.95
+
+
+@quick
 def test_every_row_is_kept_and_answered(fitted: FittedFamily, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than are learned on together; of few sets, each of which takes its time."""
     monkeypatch.setattr(local, "DRAWN", 2)
