@@ -138,10 +138,11 @@ def _stand_in(version: str, kernel: str, family: str, measured: Collection[str])
 
 
 def _apart(version: str, release: str) -> tuple[list[int], list[int]]:
-    """How far a release is from a version, number by number; of two as near the newer is less."""
+    """How far a release is from a version, number by number; of two as near the newer is less, and so it is of all
+    where the version has no number ("nightly")."""
     asked, there = ([int(number) for number in re.findall(r"\d{1,9}", text)] for text in (version, release))
     pairs = list(itertools.zip_longest(asked, there, fillvalue=0))
-    return [abs(one - other) for one, other in pairs], [one - other for one, other in pairs]
+    return [abs(one - other) for one, other in pairs if asked], [one - other for one, other in pairs]
 
 
 def _between(names: Collection[str], start: str, end: str) -> set[str]:

@@ -38,6 +38,7 @@ def gemms(
     [
         (gemms("0.20.0", TORCH), gemms("0.24.0", TORCH)),  # four releases from it, six from 0.14.0
         (gemms("0.16.0"), gemms("0.14.0")),
+        (gemms("nightly"), gemms("0.24.0")),
         (gemms("0.30.1"), gemms("0.24.0")),  # the only kernel of the nearest release
         (gemms("0.30.1", "of_another_name"), gemms("0.24.0", TORCH)),  # the format tells a product's kernel
         (gemms("0.22.0", dtype="fp8"), gemms("0.24.0", CUTLASS, dtype="fp8")),  # quantized first, as that layer
