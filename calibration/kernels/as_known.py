@@ -8,9 +8,7 @@ never measured.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -23,11 +21,11 @@ from calibration.datasets.stated_formats import UNKNOWN_CACHE
 from calibration.datasets.text import Text, as_text
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.levels import spell_each
+from calibration.kernels.releases import between, stand_in
 
 TELLING = ("elementwise", "norm", "quantize")  # families of several operations, where the word tells the kernel
 ASSUMED = "bf16"  # where no number format is stated, as `calibration.kernels.formats` counts its bytes
 SOFTWARE = ("framework", "version", "kernel")  # columns that name it
-BY_FORMAT = ("gemm", "mla_pre", "mla_post")  # families in which the format tells the kernel, whatever a table calls it
 LEVELS = ("cell", "stack", "format")  # that a word is looked up in, the most specific first
 
 
@@ -36,14 +34,14 @@ def with_known_operations(table: KernelTable, groups: Groups, fitted: FittedFami
     none, else, where its own says no more than the family, by the only word there is; then the same of stacks and of
     formats. A row of which none of these is known stays as it is."""
     few = table.take(groups.first)
-    if table.family in TELLING or np.isin(_names(few, None, "cell"), _known(fitted, "cell")).all():
+    if table.family in TELLING or np.isin(_names(few, None, "cell"), fitted.known("cell")).all():
         return table
     own = np.asarray(few.text.get("op", np.full(len(few), "", object)))
     silent = np.array([word == "" or FAMILY_OF.get(word.lower()) == table.family for word in own])
-    words = sorted({name.split("/", 2)[2] for name in _known(fitted, "format")} - {""})
+    words = sorted({name.split("/", 2)[2] for name in fitted.known("format")} - {""})
     chosen, left = own.copy(), np.ones(len(few), bool)
     for level in LEVELS:
-        known = _known(fitted, level)
+        known = fitted.known(level)
         left &= ~np.isin(_names(few, None, level), known)
         without = left & np.isin(_names(few, "", level), known)
         chosen[without], left = "", left & ~without
@@ -58,21 +56,21 @@ def with_known_operations(table: KernelTable, groups: Groups, fitted: FittedFami
 def with_known_kernels(table: KernelTable, groups: Groups, fitted: FittedFamily) -> tuple[KernelTable, np.ndarray]:
     """The table [R] with a kernel for the rows that name a release and no kernel of it: the only one that was measured
     of that release in their format, on their device or, where that has none, on any; and which groups have one so [G].
-    Of a release that was measured nowhere, the only one of the nearest (`nearest_measured`). A row of a release with
-    several stays as it is."""
+    Of a release that was measured nowhere, the only one of the nearest (`calibration.kernels.releases`). A row of a
+    release with several stays as it is."""
     few = table.take(groups.first)
     own = np.asarray(few.kernel).astype(object)
     silent = (own == "") & np.asarray(few.framework != "") & np.asarray(few.version != "")
     if not silent.any():
         return table, np.zeros(len(few), bool)
-    spelled, known = spell_each(few), {level: _known(fitted, level) for level in ("cell", "stack")}
+    spelled, known = spell_each(few), {level: fitted.known(level) for level in ("cell", "stack")}
     for place in np.flatnonzero(silent).tolist():
         version, form = few.version[place], f"/{spelled['format'][place]}"
         starts = {"cell": f"{few.device[place]}/{few.framework[place]}/", "stack": f"{few.framework[place]}/"}
-        releases = [_between(known[level], start, form) for level, start in starts.items()]
-        kernels = next(filter(None, (_between(each, f"{version}/", "") for each in releases)), None)
+        releases = [between(known[level], start, form) for level, start in starts.items()]
+        kernels = next(filter(None, (between(each, f"{version}/", "") for each in releases)), None)
         if kernels is None:
-            others = (_stand_in(version, "", few.family, each) for each in releases)
+            others = (stand_in(version, "", few.family, each) for each in releases)
             own[place], silent[place] = next(filter(None, others), ("", ""))[1], False
         else:
             own[place] = kernels.pop() if len(kernels) == 1 else ""
@@ -92,7 +90,7 @@ def with_runnable_kernels(
     runs = [runs_on(table.family, framework, kernel, architecture[device]) for framework, kernel, device in named]
     foreign = ~np.array(runs, bool)
     if foreign.any():
-        foreign &= ~np.isin(_names(few, None, "cell"), _known(fitted, "cell"))
+        foreign &= ~np.isin(_names(few, None, "cell"), fitted.known("cell"))
     if not foreign.any():
         return table, foreign
     # Of mixed steps the framework says how they are counted (`calibration.kernels.inputs`).
@@ -100,56 +98,6 @@ def with_runnable_kernels(
     columns = {name: np.asarray(getattr(few, name)).astype(object) for name in bared}
     bare = {name: Text(np.where(foreign, "", column), groups.which) for name, column in columns.items()}
     return dataclasses.replace(table, **bare), foreign
-
-
-def nearest_measured(few: KernelTable, fitted: FittedFamily) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Names at every level by which rows of a release that was never measured on their device are known there [G], and
-    which rows have such [G]: those of the nearest release of their framework, of two as near the newer, that was
-    measured on it in their format and with their kernel. A row without a kernel takes the only one of that release, and
-    so does a product, whose kernel the format tells. The stack stays its own where that was measured elsewhere.
-    """
-    spelled, known = spell_each(few), fitted.names.known
-    own, near = np.isin(spelled["cell"].astype(str), known["cell"]), np.zeros(len(few), bool)
-    version, kernel = (np.asarray(column).astype(object) for column in (few.version, few.kernel))
-    for row in np.flatnonzero(~own & np.asarray(few.version != "") & np.asarray(few.framework != "")).tolist():
-        start, end = f"{few.device[row]}/{few.framework[row]}/", f"/{spelled['format'][row]}"
-        stands_in = _stand_in(version[row], kernel[row], few.family, _between(known["cell"], start, end))
-        if stands_in is not None:
-            version[row], kernel[row] = stands_in
-            near[row] = True
-    named = spell_each(dataclasses.replace(few, version=version, kernel=kernel))
-    there = np.isin(spelled["stack"].astype(str), known["stack"])
-    return {**named, "stack": np.where(there, spelled["stack"], named["stack"])}, near
-
-
-def _stand_in(version: str, kernel: str, family: str, measured: Collection[str]) -> tuple[str, str] | None:
-    """The release and its kernel, of those `measured` ("release/kernel"), that stand in for one that was not; None
-    where there are none, or several kernels."""
-    kernels: dict[str, set[str]] = {}
-    for name in measured:
-        release, _, its = name.partition("/")
-        kernels.setdefault(release, set()).add(its)
-    if any(kernel in each for each in kernels.values()):
-        kernels = {release: {kernel} for release, each in kernels.items() if kernel in each}
-    elif not kernels or (kernel and family not in BY_FORMAT):
-        return None
-    nearest = min(kernels, key=lambda release: _apart(version, release))
-    return (nearest, kernels[nearest].pop()) if len(kernels[nearest]) == 1 else None
-
-
-def _apart(version: str, release: str) -> tuple[list[int], list[int]]:
-    """How far a release is from a version, number by number; of two as near the newer is less, and so it is of all
-    where the version has no number ("nightly")."""
-    asked, there = ([int(number) for number in re.findall(r"\d{1,9}", text)] for text in (version, release))
-    pairs = list(itertools.zip_longest(asked, there, fillvalue=0))
-    return [abs(one - other) for one, other in pairs if asked], [one - other for one, other in pairs]
-
-
-def _between(names: Collection[str], start: str, end: str) -> set[str]:
-    """What stands between `start` and `end` in the names that have both, apart."""
-    longest = len(start) + len(end)
-    found = (name for name in names if len(name) >= longest and name.startswith(start) and name.endswith(end))
-    return {name[len(start) : len(name) - len(end)] for name in found}
 
 
 def with_assumed_format(table: KernelTable, groups: Groups, fitted: FittedFamily) -> KernelTable:
@@ -164,7 +112,7 @@ def with_assumed_format(table: KernelTable, groups: Groups, fitted: FittedFamily
     if not left.any():
         return table
     # Where kernels of the family have a format of the cache, no format is none of the cache either.
-    silent_cache = ASSUMED if any(name.split("/", 2)[1] for name in _known(fitted, "format")) else ""
+    silent_cache = ASSUMED if any(name.split("/", 2)[1] for name in fitted.known("format")) else ""
     replaced = np.where(silent, "", ASSUMED), np.where(silent, silent_cache, "")
     other = dataclasses.replace(
         few,
@@ -173,7 +121,7 @@ def with_assumed_format(table: KernelTable, groups: Groups, fitted: FittedFamily
     )
     names, changed = (spell_each(few), spell_each(other)), silent.copy()
     for level in LEVELS:
-        known = _known(fitted, level) if level == "cell" else fitted.names.known[level]
+        known = fitted.known(level) if level == "cell" else fitted.names.known[level]
         own, others = (np.isin(each[level].astype(str), known) for each in names)
         changed = np.where(left & (own | others), ~own, changed)
         left &= ~(own | others)
@@ -197,9 +145,3 @@ def _names(few: KernelTable, word: str | None, level: str) -> np.ndarray:
     if word is not None:
         few = dataclasses.replace(few, text={**few.text, "op": np.full(len(few), word, object)})
     return spell_each(few)[level].astype(str)
-
-
-def _known(fitted: FittedFamily, level: str) -> Sequence[str]:
-    """Names of a level that the family was fitted or adapted to."""
-    adapted = [name for local in fitted.local.values() for name in local.names.known[level]]
-    return [*fitted.names.known[level], *adapted]

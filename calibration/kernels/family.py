@@ -47,3 +47,8 @@ class FittedFamily:
     model: KernelModel
     spread: Spread
     local: Mapping[str, Local] = field(default_factory=dict)
+
+    def known(self, level: str) -> list[str]:
+        """Names of a level that the family was fitted or adapted to."""
+        adapted = [name for local in self.local.values() for name in local.names.known[level]]
+        return [*self.names.known[level], *adapted]

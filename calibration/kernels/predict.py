@@ -28,7 +28,6 @@ from calibration.kernels.answers import (
     answers,
 )
 from calibration.kernels.as_known import (
-    nearest_measured,
     with_assumed_cache,
     with_assumed_format,
     with_known_kernels,
@@ -42,6 +41,7 @@ from calibration.kernels.levels import DEVICE_LEVELS, spell_each
 from calibration.kernels.local import moved, predicted
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.regimes import INSTEAD, regimes
+from calibration.kernels.releases import nearest_measured, with_known_releases
 from calibration.kernels.remarks import (
     CHANGED,
     DEVICE,
@@ -123,6 +123,7 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     if fitted is not None:
         other_cache = np.asarray(table.cache == UNKNOWN_CACHE)[groups.first]
         table = with_assumed_format(with_assumed_cache(table), groups, fitted)
+        table = with_known_releases(table, groups, fitted)
         table, alone = with_known_kernels(table, groups, fitted)
         table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, groups, directories))
         table = with_known_operations(table, groups, fitted)

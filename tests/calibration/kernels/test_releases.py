@@ -54,6 +54,12 @@ def test_the_nearest_release_stands_in(shipped: Parameters, asked: KernelTable, 
     assert set(found["reason"]) == {NEAREST}
 
 
+def test_a_release_is_the_same_without_its_last_zero(shipped: Parameters) -> None:
+    short, whole = (predict_table(gemms(each, TORCH), shipped) for each in ("0.24", "0.24.0"))
+    assert all((short[name] == whole[name]).all() for name in whole) and set(short["tier"]) == {"measured"}
+    assert set(predict_table(gemms("0.24.1", TORCH), shipped)["tier"]) == {"transfer"}
+
+
 @pytest.mark.parametrize(
     "asked",
     [
