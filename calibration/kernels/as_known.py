@@ -56,7 +56,7 @@ def with_known_operations(table: KernelTable, groups: Groups, fitted: FittedFami
 def with_known_kernels(table: KernelTable, groups: Groups, fitted: FittedFamily) -> tuple[KernelTable, np.ndarray]:
     """The table [R] with a kernel for the rows that name a release and no kernel of it: the only one that was measured
     of that release in their format, on their device or, where that has none, on any; and which groups have one so [G].
-    Of a release that was measured nowhere, the only one of the nearest (`calibration.kernels.releases`). A row of a
+    Of a release that was measured nowhere, the only one of the nearest (`calibration.kernels.relatives`). A row of a
     release with several stays as it is."""
     few = table.take(groups.first)
     own = np.asarray(few.kernel).astype(object)

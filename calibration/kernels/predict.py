@@ -41,7 +41,8 @@ from calibration.kernels.levels import DEVICE_LEVELS, spell_each
 from calibration.kernels.local import moved, predicted
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.regimes import INSTEAD, regimes
-from calibration.kernels.releases import nearest_measured, with_known_releases
+from calibration.kernels.relatives import stand_ins
+from calibration.kernels.releases import with_known_releases
 from calibration.kernels.remarks import (
     CHANGED,
     DEVICE,
@@ -51,10 +52,11 @@ from calibration.kernels.remarks import (
     FRAMEWORK,
     HERE,
     KERNEL,
-    NEAR,
     NO_CACHE,
     NO_FORMAT,
     OVERFLOWING,
+    RELATIVE,
+    RELEASE,
     REMARKED,
     STACK,
     UNUSABLE,
@@ -71,7 +73,9 @@ EMPTY = "{} is 0: there is nothing to compute"
 ELSEWHERE = "collectives are no kernels of one device: jaxperf collectives predicts them"
 AS_ANOTHER = "{} never measured: predicted as {}"
 UNKNOWN_DEVICE = "the device is unknown or has no specification"
-OF_SOFTWARE = STACK | FRAMEWORK | HERE | KERNEL | NEAR  # remarks that one more of its software takes the place of
+OF_SOFTWARE = (
+    STACK | FRAMEWORK | HERE | KERNEL | RELEASE | RELATIVE
+)  # remarks that one more of its software takes the place of
 Columns = dict[str, np.ndarray | Text]
 
 
@@ -185,20 +189,21 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str], dir
     transfer = fitted.spread.half_width(spelled, np.zeros(len(table), bool), inside)
     tier = np.where(unseen["cell"], TRANSFER, MEASURED)
     tier[np.isin(spelled["cell"].astype(str), list(adapted))] = ADAPTED
-    nearest, near = nearest_measured(table, fitted)
-    near &= ~unseen["device"]
+    instead = stand_ins(table, fitted, directories)
+    near = (instead.release | instead.relative) & ~changed
     for device, local in fitted.local.items():
         rows = moved(fitted, spelled, device)
         near &= ~rows  # what these were adapted to are residuals of their own names
         tier[rows] = ADAPTED
         for level, at in unseen.items():
             at[rows] &= ~np.isin(spelled[level][rows].astype(str), local.names.known[level])
-    learned = fitted.names.index(nearest)
+    learned = fitted.names.index(instead.names)
     levels = {level: np.where(near, learned[level], at) for level, at in own.items()}
     unseen["stack"] &= ~near
-    remarks = STACK * unseen["stack"] + NEAR * near + FRAMEWORK * unseen["framework"] + FORMAT * unseen["format"]
+    remarks = STACK * unseen["stack"] + FRAMEWORK * unseen["framework"] + FORMAT * unseen["format"]
     remarks += DEVICE * (unseen["device"] & ~changed) + CHANGED * changed
     remarks += HERE * (unseen["cell"] & ~unseen["stack"] & ~unseen["device"] & ~near)
+    remarks += RELEASE * (near & instead.release) + RELATIVE * (near & instead.relative)
     return Trust(levels, width, transfer, tier, remarks)
 
 

@@ -1,7 +1,7 @@
 """Releases of engines beside those that were measured: the same by another spelling, and the nearest.
 
-A release that was never measured on a device shares most of its kernels with the one before and the one after: what was
-learned of these there is nearer to it than what all releases have in common.
+A release shares most of its kernels with the one before and the one after: what was learned of these is nearer to it
+than what all releases have in common.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from calibration.datasets.groups import Groups
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 from calibration.kernels.family import FittedFamily
-from calibration.kernels.levels import spell_each
 
 BY_FORMAT = ("gemm", "mla_pre", "mla_post")  # families in which the format tells the kernel, whatever a table calls it
 
@@ -32,26 +31,6 @@ def with_known_releases(table: KernelTable, groups: Groups, fitted: FittedFamily
         if same and asked not in releases:
             version[np.asarray(few.framework == framework) & (version == asked)] = same[0]
     return dataclasses.replace(table, version=Text(version, groups.which))
-
-
-def nearest_measured(few: KernelTable, fitted: FittedFamily) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Names at every level by which rows of a release that was never measured on their device are known there [G], and
-    which rows have such [G]: those of the nearest release of their framework, of two as near the newer, that was
-    measured on it in their format and with their kernel. A row without a kernel takes the only one of that release, and
-    so does a product, whose kernel the format tells. The stack stays its own where that was measured elsewhere.
-    """
-    spelled, known = spell_each(few), fitted.names.known
-    own, near = np.isin(spelled["cell"].astype(str), known["cell"]), np.zeros(len(few), bool)
-    version, kernel = (np.asarray(column).astype(object) for column in (few.version, few.kernel))
-    for row in np.flatnonzero(~own & np.asarray(few.version != "") & np.asarray(few.framework != "")).tolist():
-        start, end = f"{few.device[row]}/{few.framework[row]}/", f"/{spelled['format'][row]}"
-        stands_in = stand_in(version[row], kernel[row], few.family, between(known["cell"], start, end))
-        if stands_in is not None:
-            version[row], kernel[row] = stands_in
-            near[row] = True
-    named = spell_each(dataclasses.replace(few, version=version, kernel=kernel))
-    there = np.isin(spelled["stack"].astype(str), known["stack"])
-    return {**named, "stack": np.where(there, spelled["stack"], named["stack"])}, near
 
 
 def stand_in(version: str, kernel: str, family: str, measured: Collection[str]) -> tuple[str, str] | None:

@@ -31,11 +31,12 @@ REMARKS = (
     "no known number format of the cache: that of the activations assumed",
     "no matrix units for the scales of this format: counted at the rate without them",
     "not a GPU of the kinds that the law was made for",
-    "this release never measured on this device: what was learned there of the nearest one",
+    "this release never measured on this device: what was learned of the nearest one",
+    "measured on a relative of this device: what was learned there",
 )
 _BITS = tuple(1 << bit for bit in range(len(REMARKS)))
 NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN = _BITS[:8]
-CHANGED, KERNEL, HERE, FOREIGN, NO_CACHE, UNSCALED, NO_GPU, NEAR = _BITS[8:]
+CHANGED, KERNEL, HERE, FOREIGN, NO_CACHE, UNSCALED, NO_GPU, RELEASE, RELATIVE = _BITS[8:]
 REMARKED = np.uint32  # holds every sum of them, and the codes after these
 UNUSABLE = 1 << len(REMARKS)  # of a row without a prediction: this or the next, no sum of bits
 OVERFLOWING = UNUSABLE + 1

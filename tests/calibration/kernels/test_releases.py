@@ -1,4 +1,4 @@
-"""A release that was never measured on a device is read as the nearest one that was; its own rules of tiles stay."""
+"""Software never measured on a device is read as on a relative, or as the nearest release; its own tiles stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from calibration.kernels.predict import predict_table
 from tests.calibration.tables import as_read, blank_table, in_stack, with_latency
 
 TORCH, CUTLASS = "torch.nn.functional.linear", "CutlassFP8ScaledMMLinearKernel"
-NEAREST = "this release never measured on this device: what was learned there of the nearest one"
+NEAREST = "this release never measured on this device: what was learned of the nearest one"
 NEVER = "this kernel and version never measured"
 NUMBERS = ("predicted_us", "lower_us", "upper_us")
 
@@ -90,6 +90,27 @@ def test_attention_by_another_kernel_is_not_what_was_measured(shipped: Parameter
     named, unknown = (in_stack(table, "vllm", "0.25.0", kernel) for kernel in (known[0], "of_another_name"))
     assert set(predict_table(named, shipped)["reason"]) == {NEAREST}
     assert set(predict_table(unknown, shipped)["reason"]) == {NEVER}
+
+
+RELATIVE = "measured on a relative of this device: what was learned there"
+
+
+def test_a_relative_measured_in_the_same_stack_stands_in(shipped: Parameters) -> None:
+    """The H800 and the H200 NVL are chips of Hopper like the H100 and the H200; the H20 and the B200 are none."""
+    for device, relative in (("h800-sxm", "h100-sxm"), ("h200-nvl", "h200-sxm")):
+        found, measured = (predict_table(gemms("0.24.0", TORCH, device=name), shipped) for name in (device, relative))
+        assert all(reason.endswith(RELATIVE) for reason in found["reason"]) and set(found["tier"]) == {"transfer"}
+        assert (np.abs(found["predicted_us"] / measured["predicted_us"] - 1.0) < 0.15).all()
+        assert (found["upper_us"] / found["lower_us"] > measured["upper_us"] / measured["lower_us"]).all()
+    for stranger in ("h20", "b200"):
+        found = predict_table(gemms("0.24.0", TORCH, device=stranger), shipped)
+        assert not any(RELATIVE in reason for reason in found["reason"])
+
+
+def test_a_relative_is_asked_for_the_nearest_release_after_the_device_itself(shipped: Parameters) -> None:
+    (reason,) = set(predict_table(gemms("0.20.0", TORCH, device="h200-nvl"), shipped)["reason"])
+    assert NEAREST in reason and RELATIVE in reason
+    assert set(predict_table(gemms("0.20.0", TORCH), shipped)["reason"]) == {NEAREST}
 
 
 def test_a_stack_measured_elsewhere_keeps_what_is_known_of_it(shipped: Parameters) -> None:
