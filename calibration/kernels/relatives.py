@@ -66,7 +66,9 @@ def stand_ins(few: KernelTable, fitted: FittedFamily, directories: Sequence[str 
 
 
 def _relatives(devices: set[str], known: Sequence[str], directories: Sequence[str | Path]) -> dict[str, list[str]]:
-    """Of each device the others of its architecture among the `known` ones, the nearest first."""
+    """Of each device the others of its architecture among the `known` ones, the nearest first; of a user's device none:
+    what was learned of a relative does not know that a better device is no slower, as the law does."""
+    shipped = set(hwspecs.names())
     specs = {name: hwspecs.load(name, directories) for name in {*devices, *known}}
 
     def apart(one: str, other: str) -> float:
@@ -77,4 +79,4 @@ def _relatives(devices: set[str], known: Sequence[str], directories: Sequence[st
         same = [each for each in known if each != device and specs[each].architecture == specs[device].architecture]
         return sorted(same, key=lambda each: apart(device, each))
 
-    return {device: alike(device) for device in devices}
+    return {device: alike(device) if device in shipped else [] for device in devices}
