@@ -15,6 +15,7 @@ from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name, framework_name
 from calibration.datasets.spellings import Meaning, absent, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.cells import float_or_nan
 from jaxperf.io.column_names import misspelled_notes
 from jaxperf.io.json_text import parse_json
 
@@ -163,10 +164,7 @@ def _lengths(value: Any) -> tuple[int, ...]:
 
 def _count(name: str, value: Any) -> int:
     """A whole number from 1 on."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(str(value))
-    except ValueError:
-        number = math.nan
+    number = float_or_nan(value)
     if not (1.0 <= number <= MOST_TOKENS and number == int(number)):
         raise InputError(f"{name}: {value!r} must be a whole number from 1 to {MOST_TOKENS:,}.")
     return int(number)
@@ -174,8 +172,5 @@ def _count(name: str, value: Any) -> int:
 
 def _label(value: Any) -> float:
     """A measured time [s]; NaN where there is none or it is no positive number."""
-    try:
-        number = float(str(value))
-    except ValueError:
-        return math.nan
+    number = float_or_nan(value)
     return number if 0.0 < number < math.inf else math.nan

@@ -16,6 +16,7 @@ from calibration.datasets.names import ABSENT
 from calibration.datasets.schema import Problem
 from calibration.datasets.text import Text, repeated
 from hwspecs.errors import InputError
+from jaxperf.core.cells import float_or_nan
 from jaxperf.io.column_names import standard_name
 
 PLAINLY = "; write it with a decimal point and nothing between thousands"
@@ -147,12 +148,7 @@ def parse_numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _number(text: str) -> float:
-    if "_" in text:  # Python would read 1_000
-        return math.nan
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    return math.nan if "_" in text else float_or_nan(text)  # Python would read 1_000
 
 
 def parse_text(column: pa.ChunkedArray) -> Text:

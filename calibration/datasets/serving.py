@@ -15,6 +15,7 @@ from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, UNSTATED
 from calibration.datasets.spellings import Meaning, absent, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.cells import float_or_nan
 from jaxperf.core.formats import format_name
 from jaxperf.io.column_names import misspelled_notes
 
@@ -227,10 +228,7 @@ def _number(name: str, text: str, strict: bool = True) -> float:
     """
     if not text:
         return math.nan
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = float_or_nan(text)
     if 0.0 <= value <= LARGEST:
         return value or math.nan
     if strict:

@@ -29,6 +29,7 @@ from calibration.datasets.training_columns import (
     TEXTS,
 )
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.cells import float_or_nan
 from jaxperf.core.formats import format_name
 from jaxperf.io.column_names import misspelled_notes
 from jaxperf.training.layout import CONTEXT_METHODS, MODULES, SCHEDULES
@@ -212,10 +213,7 @@ def _number(name: str, text: str, strict: bool = True) -> float:
     spelled = {"true": "1", "false": "0"}.get(text.lower(), text) if name in FLAGS else text
     if spelled.lower() in ABSENT:
         return math.nan
-    try:
-        value = float(spelled)
-    except ValueError:
-        value = -1.0
+    value = float_or_nan(spelled)
     if 0.0 <= value <= LARGEST:
         return value
     if strict:

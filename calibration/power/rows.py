@@ -17,6 +17,7 @@ from calibration.datasets.names import device_name
 from calibration.serving.spelled import CAP_SHARE, CAPPED
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.cells import float_or_nan
 from jaxperf.io.huggingface import load_model
 
 TEXTS = ("model", "hardware")
@@ -141,7 +142,7 @@ def _text(name: str, cell: Any) -> str:
 
 
 def _count(name: str, cell: Any) -> float:
-    value = _number(cell)
+    value = float_or_nan(cell)
     if not 1.0 <= value <= LARGEST:
         raise InputError(f"{name} is {cell!r}; it must be a number from 1 to {LARGEST:g}.")
     return value
@@ -149,12 +150,5 @@ def _count(name: str, cell: Any) -> float:
 
 def _measured(cell: Any) -> float:
     """A measured number; NaN for what is empty, no number, negative, or the 0 that stands for "not measured"."""
-    value = _number(cell)
+    value = float_or_nan(cell)
     return value if 0.0 < value <= LARGEST else math.nan
-
-
-def _number(cell: Any) -> float:
-    try:
-        return math.nan if isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.cells import float_or_nan
 
 HOST_BANDWIDTH = "50 GB/s"  # about what PCIe 5 x16 reaches; host=... where it is another
 Settings = Mapping[str, Sequence[str]]
@@ -79,10 +80,7 @@ def _only(option: str, given: Settings, name: str, default: str) -> str:
 
 
 def _parse(option: str, name: str, text: str, least: float, most: float, whole: bool) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
+    value = float_or_nan(text)
     if not least <= value <= most or (whole and value != int(value)):
         kind = "a whole number" if whole else "a number"
         raise InputError(f"{option}: {name} is '{text}'; it must be {kind} from {least:g} to {most:g}.")

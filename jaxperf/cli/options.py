@@ -11,6 +11,7 @@ import typer
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from jaxperf.core.cells import float_or_nan
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -82,10 +83,7 @@ def parse_option(option: str, text: str, unit: str, zero: bool = False) -> float
 
 def parse_seconds(option: str, text: str) -> float:
     """`30ms` or `2`, of seconds, as seconds from 0. Raises `InputError` as `parse_option` does."""
-    try:
-        plain = float(text)
-    except ValueError:
-        plain = math.nan
+    plain = float_or_nan(text)
     return plain if 0.0 <= plain < math.inf else parse_option(option, text, "s", zero=True)
 
 
@@ -185,10 +183,7 @@ def _asked_device(name: str, specs: Mapping[str, DeviceSpec]) -> str | None:
 
 
 def _price(name: str, value: object) -> float:
-    try:
-        price = math.nan if isinstance(value, bool) else float(str(value))
-    except ValueError:
-        price = math.nan
+    price = float_or_nan(value)
     if not 0.0 < price < math.inf:
         raise InputError(f"--price: the price of '{name}' is {value!r}; it must be a number above zero [$/hour].")
     return price

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from hwspecs.errors import InputError
+from jaxperf.core.cells import float_or_nan
 from jaxperf.io.json_text import parse_json
 from jaxperf.models.checks import show
 
@@ -18,14 +19,6 @@ PRIORITY, PREFILLED = "priority", "prefilled_tokens"
 HASHES = "hash_ids"  # of the prompt's beginning, one for so many tokens (Mooncake: 512)
 MILLISECONDS = "timestamp"  # whole numbers under this name count milliseconds (Mooncake); dates are read as such
 SINCE_1970 = (1e9, 1e10)  # a first arrival of so many seconds is a date since 2001, of so many ms nothing that begins
-
-
-def number_of(cell: Any) -> float:
-    """A number, also in text; NaN for any other cell."""
-    try:
-        return math.nan if cell is None or isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
 
 
 def column_named(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
@@ -43,7 +36,7 @@ def is_empty(cell: Any) -> bool:
 
 def length_of(cell: Any) -> int | str:
     """A count of tokens, or a sentence."""
-    value = number_of(cell)
+    value = float_or_nan(cell)
     if not (1 <= value <= LARGEST_LENGTH and value == int(value)):
         return f"{show(cell)} is not a whole number of tokens from 1 to {LARGEST_LENGTH:,}"
     return int(value)
@@ -64,7 +57,7 @@ def hashes_of(cell: Any) -> list[int] | str:
 def seconds_of(cell: Any, unit: float) -> float | str:
     """A time, or a sentence; `unit`: of a number [s]."""
     moment = moment_of(cell)
-    value = number_of(cell) * unit if moment is None else since_epoch(moment)
+    value = float_or_nan(cell) * unit if moment is None else since_epoch(moment)
     if not (value <= LATEST and (value >= 0.0 or moment is not None)):
         return f"{show(cell)} is not a time from 0 to {LATEST:.0e} s"
     return value
@@ -76,7 +69,7 @@ def unit_of(column: str, cells: Sequence[Any]) -> tuple[float, str]:
     Under `MILLISECONDS` they are milliseconds, but seconds where one has a fraction, or all lie in `SINCE_1970`.
     """
     name = column.strip()
-    numbers = [value for value in map(number_of, cells) if math.isfinite(value)]
+    numbers = [value for value in map(float_or_nan, cells) if math.isfinite(value)]
     if name.casefold() != MILLISECONDS or not numbers:
         return 1.0, ""
     if any(value != int(value) for value in numbers) or SINCE_1970[0] <= min(numbers) < SINCE_1970[1]:

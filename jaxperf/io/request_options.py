@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxperf.core.cells import float_or_nan
 from jaxperf.io.request_cells import PREFILLED, PRIORITY, column_named, is_empty
 from jaxperf.io.request_traces import RequestTrace
 from jaxperf.io.session_traces import SessionTrace
@@ -89,10 +90,7 @@ def _whole(cell: Any, smallest: int, largest: int) -> int | str:
     """A whole number, 0 for an empty cell, or a sentence."""
     if is_empty(cell):
         return 0
-    try:
-        value = float("nan") if isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        value = float("nan")
+    value = float_or_nan(cell)
     if not (smallest <= value <= largest and value == int(value)):
         return f"{show(cell)} is not a whole number from {smallest:,} to {largest:,}"
     return int(value)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.cells import float_or_nan
 from jaxperf.io.benchmark_files import CONVERSATION, conversation_rows, result_rows
 from jaxperf.io.column_names import misspelled_notes
 from jaxperf.io.csv_text import csv_rows, not_utf_8
@@ -27,7 +28,6 @@ from jaxperf.io.request_cells import (
     is_empty,
     length_of,
     moment_of,
-    number_of,
     seconds_of,
     since_epoch,
     unit_of,
@@ -80,7 +80,7 @@ class RequestTrace:
     def _time(self, cell: Any) -> float:
         moment = moment_of(cell)
         if moment is None:
-            return number_of(cell)
+            return float_or_nan(cell)
         return math.nan if self.origin is None else since_epoch(moment) - self.origin
 
     def unread(self, column: str) -> list[str]:
@@ -256,9 +256,9 @@ def _unread_notes(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str])
     differing = [
         f"the column '{column}' is not read where '{read}' says something else"
         for column, read in beside
-        if any(not is_empty(row[column]) and number_of(row[column]) != number_of(row[read]) for row in rows)
+        if any(not is_empty(row[column]) and float_or_nan(row[column]) != float_or_nan(row[read]) for row in rows)
     ]
-    if (batches := column_named(rows[0], [BATCHES])) and any(number_of(row[batches]) > 1.0 for row in rows):
+    if (batches := column_named(rows[0], [BATCHES])) and any(float_or_nan(row[batches]) > 1.0 for row in rows):
         differing.append(f"the column '{batches}' is not read: a row is one request")
     written = {column.strip().casefold() for column in rows[0]}
     known = [column for column in rows[0] if column.strip().casefold() in KNOWN]

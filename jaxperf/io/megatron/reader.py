@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hwspecs.errors import InputError
 from hwspecs.whole import whole_number
+from jaxperf.core.cells import float_or_nan
 from jaxperf.io.megatron.options import Options
 
 
@@ -42,10 +43,7 @@ class Reader:
         if name not in self.options:
             return default
         text = " ".join(self.options[name])
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
+        value = float_or_nan(text)
         if not 0.0 <= value <= 1.0:
             raise InputError(f"{self.source}: {option_text(name)} is '{text}'; it must be a number from 0 to 1.")
         return value

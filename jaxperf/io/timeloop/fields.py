@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean, nearest
+from jaxperf.core.cells import float_or_nan
 from jaxperf.models.checks import show
 
 LARGEST = 2.0**53  # a count beyond it is no exact integer in a double
@@ -37,7 +37,7 @@ def text_of(data: Mapping[str, Any], key: str, where: str) -> str:
 
 def count(value: Any, where: str) -> float:
     """A positive integer, which Timeloop also writes as a text or as 3.0."""
-    number = _float(value)
+    number = float_or_nan(value)
     if not (1.0 <= number < LARGEST and number == int(number)):
         raise InputError(f"{where} is {show(value)}; it must be an integer from 1 to below {LARGEST:g}.")
     return number
@@ -45,7 +45,7 @@ def count(value: Any, where: str) -> float:
 
 def amount(value: Any, where: str) -> float:
     """A number from zero to `MOST`."""
-    number = _float(value)
+    number = float_or_nan(value)
     if not 0.0 <= number <= MOST:
         raise InputError(f"{where} is {show(value)}; it must be a number from 0 to {MOST:g}.")
     return number
@@ -123,11 +123,3 @@ def _present(data: Any, key: str, where: str) -> None:
         raise InputError(f"{where} holds {show(data)}; it must be an object with {key}.")
     if key not in data:
         raise InputError(f"{where}: {key} is missing.{did_you_mean(key, map(str, data))}")
-
-
-def _float(value: Any) -> float:
-    """NaN for what is no number."""
-    try:
-        return math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
