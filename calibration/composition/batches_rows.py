@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import hwspecs
-from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name, framework_name
-from calibration.datasets.spellings import Meaning, absent, spelled, stated
-from hwspecs.errors import InputError, did_you_mean
+from calibration.datasets.spellings import Meaning, absent, places_in, stated
+from hwspecs.errors import InputError
 from jaxperf.core.cells import float_or_nan
 from jaxperf.io.column_names import misspelled_notes
 from jaxperf.io.json_text import parse_json
@@ -30,7 +29,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "output_len": ("output", "osl"),
     "prompt_lengths": ("prompts",),
 }
-OPTIONAL = ("dtype", "framework", "batch")
+NEEDED = [name for name in COLUMNS if name not in ("dtype", "framework", "batch")]
 LABELS = ("prefill_s", "decode_step_s")
 MOST_TOKENS = 2**27  # of a batch; beyond it a row is a mistake
 MOST_PROMPTS = 2**16
@@ -79,7 +78,7 @@ def read_batches(path: str | Path, directories: Sequence[str] = ()) -> BatchTabl
     """
     records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
     columns = list(records[0]) if records else []
-    places = _places(path, columns)
+    places = places_in(path, columns, {**COLUMNS, **dict.fromkeys(LABELS, ())}, NEEDED)
     labels = [places.pop(name, ("",))[0] for name in LABELS]
     registry = hwspecs.open_registry(directories)
     batches: list[Batch] = []
@@ -94,20 +93,6 @@ def read_batches(path: str | Path, directories: Sequence[str] = ()) -> BatchTabl
     return BatchTable(
         str(path), tuple(batches), reasons, records, misspelled_notes(columns, read, absent(COLUMNS, places))
     )
-
-
-def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Name -> the columns that hold it."""
-    if not columns:
-        raise InputError(f"{path} has no rows.")
-    places = spelled({**COLUMNS, **dict.fromkeys(LABELS, ())}, standard_columns(path, columns))
-    for name in COLUMNS:
-        if name not in places and name not in OPTIONAL:
-            raise InputError(
-                f"{path}: the column '{name}' is missing; needed: "
-                f"{', '.join(each for each in COLUMNS if each not in OPTIONAL)}.{did_you_mean(name, columns)}"
-            )
-    return places
 
 
 def _given(

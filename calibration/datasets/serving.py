@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.datasets.columns import standard_columns, standard_name
+from calibration.datasets.columns import standard_name
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, UNSTATED
-from calibration.datasets.spellings import Meaning, absent, spelled, stated
+from calibration.datasets.spellings import Meaning, absent, places_in, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.cells import float_or_nan
 from jaxperf.core.formats import format_name
@@ -115,7 +115,7 @@ def read_serving(path: str | Path) -> ServingTable:
     """
     records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
     columns = list(records[0]) if records else []
-    places = _places(path, columns)
+    places = places_in(path, columns, KNOWN, NEEDED)
     groups: dict[tuple[str, ...], list[int]] = {}
     cells: dict[int, Mapping[str, str]] = {}
     configurations, reasons = [], {}
@@ -134,19 +134,6 @@ def read_serving(path: str | Path) -> ServingTable:
     read = {column for held in places.values() for column in held}
     notes = misspelled_notes(columns, read, absent(KNOWN, places))
     return ServingTable(str(path), tuple(configurations), reasons, len(records), notes)
-
-
-def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Name -> the columns that hold it."""
-    if not columns:
-        raise InputError(f"{path} has no rows.")
-    places = spelled(KNOWN, standard_columns(path, columns))
-    for name in NEEDED:
-        if name not in places:
-            raise InputError(
-                f"{path}: the column '{name}' is missing; needed: {', '.join(NEEDED)}.{did_you_mean(name, columns)}"
-            )
-    return places
 
 
 def _given(record: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]) -> dict[str, str]:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from hwspecs.errors import InputError
+from calibration.datasets.columns import standard_columns
+from hwspecs.errors import InputError, did_you_mean
 
 Meaning = Callable[[str], Any]
 
 
-def spelled(names: Mapping[str, tuple[str, ...]], written: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def places_in(
+    path: str | Path, columns: Sequence[str], names: Mapping[str, tuple[str, ...]], needed: Collection[str]
+) -> dict[str, tuple[str, ...]]:
     """Name -> the columns of a table that hold it, its own before its other names; no entry where none does.
 
-    **Arguments:** `written`: standard name -> column, as `standard_columns` gives it.
+    **Raises:** `InputError` for a table without columns, and where a name that is `needed` has no entry.
     """
+    if not columns:
+        raise InputError(f"{path} has no rows.")
+    written = standard_columns(path, columns)
     found = {
         name: tuple(written[each] for each in (name, *others) if each in written) for name, others in names.items()
     }
-    return {name: columns for name, columns in found.items() if columns}
+    places = {name: held for name, held in found.items() if held}
+    for name in needed:
+        if name not in places:
+            raise InputError(
+                f"{path}: the column '{name}' is missing; needed: {', '.join(needed)}.{did_you_mean(name, columns)}"
+            )
+    return places
 
 
 def absent(names: Mapping[str, Iterable[str]], there: Collection[str]) -> list[str]:
-    """Every name, its own or another, of what is not `there` under any; arguments as of `spelled`."""
+    """Every name, its own or another, of what is not `there` under any; arguments as of `places_in`."""
     return [each for name, others in names.items() if name not in there for each in (name, *others)]
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import hwspecs
-from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, UNSTATED, device_name
-from calibration.datasets.spellings import Meaning, absent, spelled, stated
+from calibration.datasets.spellings import Meaning, absent, places_in, stated
 from calibration.datasets.training_columns import (
     ALLOWED,
     EXPERTS,
@@ -105,7 +104,7 @@ def training_table(
     **Raises:** `InputError` for a column that is missing, naming the nearest there is.
     """
     columns = list(records[0]) if records else []
-    places = _places(path, columns)
+    places = places_in(path, columns, KNOWN, NEEDED)
     registry = hwspecs.open_registry(directories)
     runs: list[Run] = []
     reasons: dict[int, str] = {}
@@ -115,19 +114,6 @@ def training_table(
         except InputError as error:
             reasons[row] = str(error)
     return TrainingTable(str(path), tuple(runs), reasons, len(records), _misspelled(columns, places))
-
-
-def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Name -> the columns that hold it."""
-    if not columns:
-        raise InputError(f"{path} has no rows.")
-    places = spelled(KNOWN, standard_columns(path, columns))
-    for name in NEEDED:
-        if name not in places:
-            raise InputError(
-                f"{path}: the column '{name}' is missing; needed: {', '.join(NEEDED)}.{did_you_mean(name, columns)}"
-            )
-    return places
 
 
 def _misspelled(columns: Sequence[str], places: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
