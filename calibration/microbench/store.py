@@ -11,6 +11,7 @@ from typing import Any
 
 from calibration.microbench.run import Row
 from hwspecs.errors import InputError
+from jaxperf.io.whole_file import write_text
 
 ENDINGS = (".parquet", ".csv")  # the card takes the .json
 SCHEMA = 1
@@ -33,14 +34,7 @@ def save(rows: Sequence[Row], card: Mapping[str, Any], table: Path) -> None:
     write_rows(rows, table, {"jaxperf": json.dumps({"measured": card.get("created"), "device": card.get("device")})})
     digest = hashlib.sha256(table.read_bytes()).hexdigest()
     whole = {"schema": SCHEMA, "table": table.name, "sha256": digest, **card, "families": summary(rows)}
-    temporary = table.with_name(f".tmp-{card_path(table).name}")
-    try:
-        temporary.write_text(json_text(whole) + "\n", encoding="utf-8")
-        temporary.replace(card_path(table))
-    except OSError as error:
-        raise InputError(f"Cannot write '{card_path(table)}': {error.strerror or error}.") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_text(json_text(whole) + "\n", card_path(table))
 
 
 def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:

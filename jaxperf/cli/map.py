@@ -223,8 +223,8 @@ def _search(
 
 
 def _write(out: Path, answer: dict[str, Any], case: Case) -> None:
-    from jaxperf.io.map_case import write_text
     from jaxperf.io.tables import json_text, write_rows
+    from jaxperf.io.whole_file import write_text
 
     if out.suffix.lower() in (".yaml", ".yml"):
         from jaxperf.io.timeloop.write import mapping_yaml

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import hwspecs
 from hwspecs.errors import InputError
 from hwspecs.variant import variant_toml
-from jaxperf.io.map_case import write_text
 from jaxperf.io.tables import WRITERS, check_output, json_text, write_rows
+from jaxperf.io.whole_file import write_text
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec

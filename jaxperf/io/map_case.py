@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -151,16 +148,3 @@ def _loops(case: Case, level: int) -> list[list[Any]]:
     factors = zip(KINDS, (mapping.temporal, mapping.spatial_x, mapping.spatial_y), strict=True)
     loops = [(names[d], int(of[level, d]), kind) for kind, of in factors for d in outwards]
     return [[*loop] for loop in loops if loop[1] > 1]
-
-
-def write_text(text: str, path: Path) -> None:
-    """A text file, whole or not at all. Raises `InputError` where the file system refuses."""
-    temporary = path.with_name(f".tmp-{path.name}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"Cannot write '{path}': {error.strerror}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)

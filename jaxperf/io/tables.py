@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from hwspecs.errors import InputError
+from jaxperf.io.whole_file import whole_file
 
 Row = Mapping[str, Any]
 PROBE = bytes(4096)  # a block, for which a full disk has no room
@@ -28,14 +29,8 @@ def write_rows(rows: Sequence[Row], path: str | Path, metadata: Mapping[str, str
     path = Path(path)
     if path.suffix.lower() not in WRITERS:
         raise InputError(f"Cannot write '{path}': the ending must be one of {', '.join(WRITERS)}.")
-    temporary = path.with_name(f".tmp-{path.name}")
-    try:
-        with _plain_errors(path):
-            WRITERS[path.suffix.lower()](rows, list(rows[0] if rows else columns), temporary, metadata)
-            os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with whole_file(path) as temporary:
+        WRITERS[path.suffix.lower()](rows, list(rows[0] if rows else columns), temporary, metadata)
 
 
 def json_metadata(path: Path) -> dict[str, str]:

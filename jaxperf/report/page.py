@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import html
 import io
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -16,8 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from hwspecs.errors import InputError
 from jaxperf.core.version import VERSION
+from jaxperf.io.whole_file import whole_file
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -83,15 +81,8 @@ def write_page(path: Path, command: str, printed: str, drawn: Iterable[Path] = (
         answer=_marked_up(printed),
         pictures="".join(map(_embedded, drawn)),
     )
-    temporary = path.with_name(f".tmp-{path.name}")
-    try:
+    with whole_file(path) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"Cannot write '{path}': {error.strerror or error}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _marked_up(printed: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ import numpy as np
 
 from hwspecs.errors import InputError
 from jaxperf.io.tables import check_output
+from jaxperf.io.whole_file import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,15 +54,8 @@ def in_prefixes(axis: Axis, unit: str = "") -> None:
 def save(figure: Figure, path: str | Path) -> None:
     """Write the picture, whole or not at all. Raises `InputError` where it cannot be written."""
     path = Path(path)
-    temporary = path.with_name(f".tmp-{path.name}")
-    try:
+    with whole_file(path) as temporary:
         figure.savefig(temporary, dpi=150, format=path.suffix[1:].lower())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"Cannot write '{path}': {error.strerror or error}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def ranking_figure(
