@@ -43,10 +43,10 @@ def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float 
     whole, and those that a slip of the pen in every third letter makes of it; of these none that is less alike than
     `cutoff` (0 to 1).
     """
-    given, words = _letters(name), _words(name)
+    given, words = letters(name), _words(name)
     found: dict[str, tuple[bool, float, int, str]] = {}
     for candidate in candidates:
-        key = _letters(candidate)
+        key = letters(candidate)
         if len(given) >= LEAST_START and key.startswith(given):
             found.setdefault(key, (False, len(key), 0, candidate))
         elif given and key and (_part(given, key, words <= _words(candidate)) or _slip(given, key)):
@@ -72,7 +72,8 @@ def _slip(given: str, key: str) -> bool:
     return abs(len(key) - len(given)) <= allowed and edits(given, key) <= allowed
 
 
-def _letters(text: str) -> str:
+def letters(text: str) -> str:
+    """A name without case and punctuation."""
     return "".join(each for each in text.casefold() if each.isalnum())
 
 

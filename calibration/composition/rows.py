@@ -21,7 +21,7 @@ from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name
 from calibration.datasets.shapes import MOST
 from calibration.datasets.spellings import stated
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError, did_you_mean, letters
 from jaxperf.io.column_names import misspelled_notes
 from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.io.op_graph import read_op_graph
@@ -237,13 +237,9 @@ class Graphs:
         if os.path.isfile(path):
             return path
         files = self.folder.glob(f"*{glob.escape(end)}")
-        alike = [each for each in files if _letters(each.name.removesuffix(end)) == _letters(row.model)]
+        # A folder of gpt2_large has the graphs of gpt2-large.
+        alike = [each for each in files if letters(each.name.removesuffix(end)) == letters(row.model)]
         return alike[0] if len(alike) == 1 else None
-
-
-def _letters(name: str) -> str:
-    """A name without punctuation and case: a folder of gpt2_large has the graphs of gpt2-large."""
-    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _built(row: Row) -> tuple[Graph | None, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from hwspecs.errors import InputError
+from hwspecs.errors import InputError, letters
 from jaxperf.io.huggingface import Source, load_model, read_config
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.graph import Graph
@@ -51,12 +51,8 @@ def _refuse_respelled(model: Source) -> None:
     if not isinstance(model, str) or os.path.exists(model):
         return
     for name in BUILT_IN:
-        if _letters(name) == _letters(model):
+        if letters(name) == letters(model):
             raise InputError(f"No model {model!r}; the built-in one is called {name}.")
-
-
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _described(model: Source, mode: str) -> ModelConfig:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError, did_you_mean, letters
 from jaxperf.network.astra import astra_cycles
 from jaxperf.network.astra_setup import KINDS, Dimension, Settings
 from jaxperf.network.astra_steps import ALGORITHMS, COLLECTIVES
@@ -113,15 +113,11 @@ def _choice(row: Mapping[str, Any], name: str, allowed: Sequence[str]) -> str:
 
 def _nearest(name: str, text: Any, allowed: Sequence[str]) -> str:
     """`text` as the simulator spells it: case, spaces, dashes and underscores do not matter."""
-    by_key = {_key(spelling): spelling for spelling in allowed}
-    if _key(text) not in by_key:
-        hint = did_you_mean(str(text), allowed)
-        raise InputError(f"{name} {str(text)!r} is not one of {', '.join(allowed)}.{hint}")
-    return by_key[_key(text)]
-
-
-def _key(text: Any) -> str:
-    return "".join(letter for letter in str(text).casefold() if letter.isalnum())
+    text = str(text)
+    by_key = {letters(spelling): spelling for spelling in allowed}
+    if letters(text) not in by_key:
+        raise InputError(f"{name} {text!r} is not one of {', '.join(allowed)}.{did_you_mean(text, allowed)}")
+    return by_key[letters(text)]
 
 
 def _blank(cell: Any) -> bool:
