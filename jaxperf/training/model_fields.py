@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from jaxperf.models.cache_elements import conv_channels, recurrent_elements
+from jaxperf.models.cache_elements import state_elements
 from jaxperf.models.config import Layer
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.flops import mixer_flops
@@ -91,7 +91,7 @@ def mixer_fields(mixers: Sequence[Mixer], hidden: int) -> dict[str, float]:
         "mixer_weights": mean(mixers, lambda mixer: mixer_matrices(mixer, hidden)),
         "mixer_width": mean(mixers, _channels),
         "state_flops": mean(mixers, lambda mixer: mixer_flops(mixer, 1)),
-        "state_elements": mean(mixers, _remembered),
+        "state_elements": mean(mixers, state_elements),
         "transition_elements": mean(mixers, _transitions),
         "mixer_adapters": mean(mixers, lambda mixer: _ends(hidden, mixer_matrices(mixer, hidden), _channels(mixer))),
     }
@@ -243,12 +243,6 @@ def _channels(mixer: Mixer) -> int:
         case MLstm():
             return mixer.heads * mixer.value_dim
     raise TypeError(type(mixer))  # attention has no channels
-
-
-def _remembered(mixer: Mixer) -> int:
-    """Elements of the state of a recurrent mixer, and of the last inputs of its convolution [1]."""
-    channels, taps = conv_channels(mixer)
-    return recurrent_elements(mixer) + channels * (taps - 1)
 
 
 def _transitions(mixer: Mixer) -> int:

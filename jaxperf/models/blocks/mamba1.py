@@ -5,13 +5,12 @@ from __future__ import annotations
 import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
-from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
 from jaxperf.kernels.selective_scan import SelectiveScan, selective_scan_cost, selective_scan_decode_cost
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import linear, plain_norm, reduce
-from jaxperf.models.blocks.phase import Decode, Phase
-from jaxperf.models.blocks.recurrent import AbstractRecurrent, convolve
+from jaxperf.models.blocks.phase import Phase
+from jaxperf.models.blocks.recurrent import AbstractRecurrent, convolve, recur
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Mamba1
 
@@ -35,13 +34,14 @@ class Mamba1Mixer(AbstractRecurrent):
 
     def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
         tokens, inner = phase.tokens, self.rank_channels(deployment.layout)
+        scan = SelectiveScan(inner, self.state)
         kernels = {
             "mamba_in_projection": linear(deployment, tokens, 2.0 * inner, hidden),
             "mamba_convolution": convolve(deployment, phase, inner, self.taps),
             "mamba_selection": linear(deployment, tokens, self.selected, inner),
             "state_all_reduce": reduce(deployment, tokens, self.selected),
             "mamba_step_projection": linear(deployment, tokens, inner, self.dt_rank),
-            "mamba_scan": scan(deployment, phase, SelectiveScan(inner, self.state)),
+            "mamba_scan": recur(deployment, phase, scan, selective_scan_cost, selective_scan_decode_cost),
             "mamba_out_projection": linear(deployment, tokens, hidden, inner),
         }
         if self.inner_norms:
@@ -66,16 +66,6 @@ class Mamba1Mixer(AbstractRecurrent):
 
     def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
         return ~divides(layout.tensor_parallel, self.inner)
-
-
-def scan(at: Deployment, phase: Phase, shape: SelectiveScan) -> Cost:
-    """The state-space scan of a phase."""
-    if isinstance(phase, Decode):
-        return selective_scan_decode_cost(
-            at.device, shape, phase.sequences, at.activations, at.efficiencies.elementwise
-        )
-    efficiency = at.efficiencies.linear_attention
-    return selective_scan_cost(at.device, shape, phase.sequences, phase.prompt, at.activations, efficiency)
 
 
 def mamba1_mixer(mamba: Mamba1) -> Mamba1Mixer:

@@ -14,6 +14,7 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
 from jaxperf.kernels.causal_conv import causal_conv_cost, causal_conv_decode_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.recurrent import STATE_ITEMSIZE, LinearAttentionShape
+from jaxperf.kernels.selective_scan import SelectiveScan
 from jaxperf.models.blocks.base import AbstractMixer
 from jaxperf.models.blocks.phase import Decode, Phase
 from jaxperf.models.deployment import Deployment, Parallelism
@@ -77,7 +78,7 @@ def convolve(at: Deployment, phase: Phase, channels: Scalar, taps: Scalar) -> Co
 def recur(
     at: Deployment,
     phase: Phase,
-    shape: LinearAttentionShape,
+    shape: LinearAttentionShape | SelectiveScan,
     prefill: Callable[..., Cost],
     decode: Callable[..., Cost],
 ) -> Cost:
