@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,28 +11,21 @@ from typing import Any
 from hwspecs.errors import InputError
 
 SHIPPED = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The device files of one directory, by device name; later layers override earlier ones."""
-
-    directory: Path
-    paths: Mapping[str, Path]
+Layer = Mapping[str, Path]  # device files of one directory, by device name; later layers override earlier ones
 
 
 def scan(directory: Path) -> Layer:
     """List the `*.toml` files of a directory without reading them; the file name is the device name."""
     if not directory.is_dir():
         raise InputError(f"{directory} is not a directory; give a directory that holds device files (*.toml).")
-    return Layer(directory, MappingProxyType({path.stem: path for path in _device_files(directory)}))
+    return MappingProxyType({path.stem: path for path in _device_files(directory)})
 
 
 def layer_of(place: Path) -> Layer:
     """The device files of a directory, or one device file alone, under the name that it states."""
     if place.suffix.lower() != ".toml" or place.is_dir():
         return scan(place)
-    return Layer(place.parent, MappingProxyType({str(read_header(place).get("name", place.stem)): place}))
+    return MappingProxyType({str(read_header(place).get("name", place.stem)): place})
 
 
 def _device_files(directory: Path) -> list[Path]:

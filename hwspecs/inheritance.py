@@ -29,7 +29,7 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
     if not isinstance(base, str):
         raise InputError(f"{path}: base is {base!r}, but must be the name of a device in quotes.")
     below = _below(path, layers) if base == raw.get("name") else tuple(layers)
-    known = {name: found for layer in below for name, found in layer.paths.items()}
+    known = {name: found for layer in below for name, found in layer.items()}
     inherited = _inherited(path, base, known, below, seen)
     if raw.get("name") != base:
         inherited.pop("aliases", None)  # they would mean two devices
@@ -62,7 +62,7 @@ def _inherited(
 def _below(path: Path, layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """The layers under the one that holds `path`; all of them for a file outside every layer."""
     for index, layer in enumerate(layers):
-        if path in layer.paths.values():
+        if path in layer.values():
             return tuple(layers[:index])
     return tuple(layers)
 

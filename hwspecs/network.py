@@ -102,12 +102,12 @@ def load_network(name: str) -> NetworkSpec:
 
 def network_names() -> tuple[str, ...]:
     """The names of all networks, sorted."""
-    return tuple(scan(SHIPPED / "networks").paths)
+    return tuple(scan(SHIPPED / "networks"))
 
 
 @functools.cache
 def _read(name: str) -> NetworkSpec:
-    path = scan(SHIPPED / "networks").paths[name]
+    path = scan(SHIPPED / "networks")[name]
     return parse_spec(NetworkSpec, read_toml(path), str(path))
 
 

@@ -63,4 +63,4 @@ def part_path(folder: str, name: str) -> Path:
 @functools.cache
 def part_paths(folder: str) -> Mapping[str, Path]:
     """The files of a folder, by name."""
-    return scan(SHIPPED / folder).paths
+    return scan(SHIPPED / folder)

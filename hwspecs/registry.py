@@ -46,7 +46,7 @@ class Registry:
     @functools.cached_property
     def paths(self) -> Mapping[str, Path]:
         """The file of each device, by name."""
-        return MappingProxyType({name: path for layer in self.layers for name, path in layer.paths.items()})
+        return MappingProxyType({name: path for layer in self.layers for name, path in layer.items()})
 
     @property
     def names(self) -> tuple[str, ...]:

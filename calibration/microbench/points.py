@@ -16,8 +16,6 @@ from calibration.kernels.inputs import prepare
 from calibration.microbench.grid import draw
 from calibration.microbench.operation import Operation, Sizes
 
-STATES = ("resident", "cold")
-
 
 @dataclass(frozen=True)
 class Point:

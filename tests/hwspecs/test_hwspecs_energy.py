@@ -18,7 +18,7 @@ PUBLISHED = {
 # pJ per bit; Jouppi et al. give ranges per 64 bit: 250-450 for HBM2, 350-480 for GDDR6, 1300 for DDR4.
 MEMORY_RANGES = {"hbm2": (250 / 64, 450 / 64), "gddr6": (350 / 64, 480 / 64), "ddr4": (1290 / 64, 1310 / 64)}
 SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "fp8": 4, "fp4": 2}
-PROCESSES = tuple(scan(SHIPPED / "processes").paths)
+PROCESSES = tuple(scan(SHIPPED / "processes"))
 ROUNDED = 6e-3  # three digits are written
 
 
@@ -105,7 +105,7 @@ def test_each_generation_of_memory_costs_no_more_than_the_last() -> None:
     for family in families:
         found = [hwspecs.load_memory(name).energy_per_byte.si for name in family.split()]
         assert found == sorted(found, reverse=True), family
-    assert set(" ".join(families).split()) == set(scan(SHIPPED / "memories").paths)
+    assert set(" ".join(families).split()) == set(scan(SHIPPED / "memories"))
 
 
 @pytest.mark.parametrize("name", hwspecs.names())

@@ -114,7 +114,7 @@ def test_a_bad_file_is_explained(name: str, old: str, new: str, words: str) -> N
 
 
 def test_files_are_named_after_their_networks() -> None:
-    for name, path in scan(SHIPPED / "networks").paths.items():
+    for name, path in scan(SHIPPED / "networks").items():
         assert read_toml(Path(path))["name"] == name
 
 

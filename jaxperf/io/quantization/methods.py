@@ -30,13 +30,6 @@ from jaxperf.models.checks import check_count, show
 from jaxperf.models.quantization import Quantization
 
 NOT_EXPERTS = ("self_attn", "shared_experts", r"re:.*mlp\.(gate|up|gate_up|down)_proj")  # of DeepSeek and its like
-OWN = (
-    "bits",
-    "group_size",
-    "sym",
-    "data_type",
-    "act_bits",
-)  # what GPTQ and auto-round may choose for a module by itself
 
 
 def _fp8(fields: Fields) -> Quantization:

@@ -18,7 +18,6 @@ from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.loopnest.mapping import product
 from jaxperf.loopnest.sparse.whole import round_down, round_up
 
-KINDS = ("fixed_structured", "hypergeometric", "banded")
 STEPS = 128  # of a sum over tiles or words that has no closed form; longer ones are sampled or approximated
 
 

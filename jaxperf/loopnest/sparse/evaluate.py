@@ -54,12 +54,10 @@ def sparse_sentences(bits: int) -> list[str]:
 
 class SparseCost(NamedTuple):
     """`nest`: as of a dense nest, its accesses those of all words, its tiles the most words that are stored of them;
-    `operations`: what becomes of them [1]; `compute_cycles`: of the units alone; `accesses`: of one instance, by level
-    and operand."""
+    `operations`: what becomes of them [1]; `accesses`: of one instance, by level and operand."""
 
     nest: NestCost
     operations: Split
-    compute_cycles: Scalar
     accesses: tuple[tuple[SparseAccesses | None, ...], ...]
 
 
@@ -99,7 +97,6 @@ def sparse_nest_cost(
     return SparseCost(
         nest_total(architecture, _work(macs, units, split, architecture, sparsity), levels, cycles, limiter, reason),
         split,
-        compute,
         tuple(tuple(None if each is None else each.counts for each in row) for row in rows),
     )
 

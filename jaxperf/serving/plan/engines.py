@@ -60,15 +60,14 @@ class Reach:
 
 class EngineFacts(eqx.Module):
     """`law` of a step; `slots`: sequences of full length that all its batches have memory for [1]; `cache`: what each
-    of the `ranks` that share a sequence keeps of a prompt [byte]; `link` of a device to other engines; `memory_share`
-    of one sequence's step in what may be used [1]; `reason`: bits of `core.feasible.Reason`."""
+    of the `ranks` that share a sequence keeps of a prompt [byte]; `link` of a device to other engines; `reason`:
+    bits of `core.feasible.Reason`."""
 
     law: StepLaw
     slots: Float[Array, "*batch"]
     cache: Float[Array, "*batch"]
     ranks: Float[Array, "*batch"]
     link: Link
-    memory_share: Float[Array, "*batch"]
     reason: Int[Array, "*batch"]
 
 
@@ -115,7 +114,6 @@ def _facts(config: ModelConfig, reach: Reach) -> Callable[..., EngineFacts]:
             cache=kv_cache_bytes(deployment, model, as_float(1.0), as_float(reach.prompt)),
             ranks=layout.tensor_parallel * layout.pipeline_parallel,
             link=network_link(deployment),
-            memory_share=memory.total / memory.usable,
             reason=infeasibility(deployment, model, memory, layout.data_parallel, length),
         )
 

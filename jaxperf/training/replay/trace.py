@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from hwspecs.errors import InputError
 
-KINDS = ("compute", "host", "load", "store", "send", "receive", "collective", "none")
 COMMUNICATION = ("collective", "send", "receive")
 WORK = ("compute", "load", "store")  # of the device
 COLLECTIVES: Sequence[str] = (  # in the order of Chakra's enumeration
@@ -25,6 +24,7 @@ WORLD = ""  # the name of the group of all ranks
 class Operation:
     """One operation of one rank.
 
+    `kind`: "host", "none", or one of `COMMUNICATION` or `WORK`;
     `after`: ids of the operations it waits for; `duration`: as recorded, 0 where nothing was [s]; `flops` [FLOP];
     `bytes_moved`: of device memory [byte]; `collective`: one of `COLLECTIVES`; `size`: of the message [byte], which is
     one rank's shard for an all-gather and one rank's whole buffer for every other collective; `group`: the name of the

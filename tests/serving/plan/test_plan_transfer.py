@@ -26,7 +26,7 @@ def facts(ranks: int) -> EngineFacts:
     """What a transfer looks at of an engine of Llama 3 70B."""
     at = deployment_for(load_model("llama-3-70b"), load_device("h100-sxm"), ranks)
     cache = kv_cache_bytes(at, transformer(load_model("llama-3-70b")), as_float(1.0), as_float(PROMPT))
-    return EngineFacts(None, None, cache, as_float(float(ranks)), network_link(at), None, None)  # type: ignore[arg-type]
+    return EngineFacts(None, None, cache, as_float(float(ranks)), network_link(at), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("senders", "takers"), [(1, 1), (8, 1), (1, 8), (8, 2)])
