@@ -40,9 +40,9 @@ def machine_state() -> dict[str, Any]:
     }
 
 
-def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+def processor_name() -> str | None:
     """The processor as the system names it, which a hypervisor may have made anonymous."""
-    found = re.search(r"^(?:model name|Hardware|Model)\s*:\s*(.+)$", _read(cpuinfo) or "", re.MULTILINE)
+    found = re.search(r"^(?:model name|Hardware|Model)\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")) or "", re.MULTILINE)
     return found.group(1).strip() if found else platform.processor() or None
 
 

@@ -22,7 +22,7 @@ from jaxperf.cli.options import (
     Quiet,
     SustainedRates,
     Weights,
-    parse_assignments,
+    parse_slo,
 )
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _slo(text: str, share: float | None, quantile: str | None) -> Slo:
     from jaxperf.serving.fleet.slo import Slo
     from jaxperf.serving.simulator.metrics import QUANTILES, SLO_METRICS
 
-    limits = parse_assignments("--slo", text, SLO_METRICS, "s")
+    limits = parse_slo(text, SLO_METRICS)
     if quantile is None:
         return Slo(limits, SHARE if share is None else share)
     if share is not None:

@@ -19,7 +19,7 @@ from jaxperf.cli.options import (
     Quiet,
     SustainedRates,
     Weights,
-    parse_assignments,
+    parse_slo,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def colocate(
     from jaxperf.serving.simulator.metrics import SLO_METRICS
 
     check_output(out)
-    limits = parse_assignments("--slo", slo, SLO_METRICS, "s") if slo else {}
+    limits = parse_slo(slo, SLO_METRICS) if slo else {}
     ways = _ways(sharing)
     served = Served(None, device, weights, kv_cache, params, tuple(devices_dir or ()))
     record = answer_of(_questions(requests, settings, served), served, ways, limits)

@@ -26,8 +26,8 @@ from jaxperf.cli.options import (
     SustainedRates,
     TensorParallel,
     Weights,
-    parse_assignments,
     parse_option,
+    parse_slo,
     say_not_written,
 )
 
@@ -154,7 +154,7 @@ def _wanted(minimize: str, slo: str, power_budget: str | None, area_budget: str 
     """Raises `InputError` for limits that cannot be read."""
     from jaxperf.serving.design.search import Wanted
 
-    limits = parse_assignments("--slo", slo, ("ttft", "tpot", "e2e_latency"), "s")
+    limits = parse_slo(slo, ("ttft", "tpot", "e2e_latency"))
     limits |= {} if power_budget is None else {"tdp": parse_option("--power-budget", power_budget, "W")}
     limits |= {} if area_budget is None else {"die_area": parse_option("--area-budget", area_budget, "m^2")}
     return Wanted(minimize, limits)

@@ -38,7 +38,6 @@ FusedAttention = Annotated[
     bool,
     typer.Option("--fused-attention", help="Prompts and decodes of a step attend in one kernel, as in POD-Attention."),
 ]
-UTILIZATION = 0.9  # of the memory, vLLM's default
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ def scheduler_of(
     from jaxperf.serving.simulator.memory import cache_memory, check_blocks
     from jaxperf.serving.simulator.settings import parse_scheduler, without_blocks
 
-    counted, share = without_blocks(data), utilization_of(data, UTILIZATION, where)
+    counted, share = without_blocks(data), utilization_of(data, where)
     if not counted and (data.get("preemption") != "swap" or data.get("block_bytes") is not None):
         stated = parse_scheduler(data, where)
         served.check_named(stated, where, table is None)

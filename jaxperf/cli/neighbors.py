@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxperf.cli.engines import UTILIZATION, Served, placed_in_memory, scheduler_of, step_times_of
+from jaxperf.cli.engines import Served, placed_in_memory, scheduler_of, step_times_of
 from jaxperf.cli.fleets import requests_of
 from jaxperf.cli.simulate_said import request_columns, used_options
 from jaxperf.io.session_traces import SessionTrace
@@ -23,7 +23,7 @@ from jaxperf.serving.colocate.steps import MEMORY, StepNeeds, mean_steps, step_n
 from jaxperf.serving.colocate.together import STATES, member_of, simulate_together
 from jaxperf.serving.fleet.build import simulate_fleet
 from jaxperf.serving.fleet.metrics import columns_of
-from jaxperf.serving.simulator.cells import utilization_of
+from jaxperf.serving.simulator.cells import UTILIZATION, utilization_of
 from jaxperf.serving.simulator.memory import Footprint, footprint
 from jaxperf.serving.simulator.run import Simulated, simulate_requests
 from jaxperf.serving.simulator.settings import without_blocks
@@ -250,4 +250,4 @@ def _need(engine: Engine, capacity: float) -> Need:
         return Need(fixed, fixed + numbers["blocks"] * engine.memory.block)
     if data.get("gpu_memory_utilization") is None:
         return Need(fixed, None)
-    return Need(fixed, capacity * utilization_of(data, UTILIZATION, engine.question.where))
+    return Need(fixed, capacity * utilization_of(data, engine.question.where))

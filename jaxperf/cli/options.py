@@ -87,10 +87,10 @@ def parse_seconds(option: str, text: str) -> float:
     return plain if 0.0 <= plain < math.inf else parse_option(option, text, "s", zero=True)
 
 
-def parse_assignments(option: str, text: str, allowed: Sequence[str], unit: str) -> dict[str, float]:
-    """`ttft=1s,tpot=30ms` as numbers in `unit`.
+def parse_slo(text: str, allowed: Sequence[str]) -> dict[str, float]:
+    """`ttft=1s,tpot=30ms` of `--slo` as seconds.
 
-    **Raises:** `InputError` naming the option for an unknown key, a missing value or a wrong unit.
+    **Raises:** `InputError` for an unknown key, a missing value or a wrong unit.
     """
     import hwspecs
 
@@ -99,16 +99,16 @@ def parse_assignments(option: str, text: str, allowed: Sequence[str], unit: str)
         key, sign, value = (piece.strip() for piece in part.partition("="))
         if key not in allowed:
             raise InputError(
-                f"{option}: unknown target '{key}'; allowed: {', '.join(allowed)}.{did_you_mean(key, allowed)}"
+                f"--slo: unknown target '{key}'; allowed: {', '.join(allowed)}.{did_you_mean(key, allowed)}"
             )
         if not sign or not value:
-            raise InputError(f"{option}: '{part}' has no value; write {key}=30ms.")
+            raise InputError(f"--slo: '{part}' has no value; write {key}=30ms.")
         if key in found:
-            raise InputError(f"{option}: {key} is given twice; give it once.")
+            raise InputError(f"--slo: {key} is given twice; give it once.")
         try:
-            found[key] = hwspecs.parse_quantity(value, unit)
+            found[key] = hwspecs.parse_quantity(value, "s")
         except InputError as error:
-            raise InputError(f"{option}: {key}: {error}") from None
+            raise InputError(f"--slo: {key}: {error}") from None
     return found
 
 

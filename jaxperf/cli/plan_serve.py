@@ -24,7 +24,7 @@ from jaxperf.cli.options import (
     Prompt,
     Quiet,
     SustainedRates,
-    parse_assignments,
+    parse_slo,
     parse_unit_prices,
 )
 from jaxperf.cli.plan_options import checked, parse_names, parse_sizes
@@ -105,7 +105,7 @@ def serve(
         weights=weights,
         prompt=prompt,
         output=output,
-        slo=parse_assignments("--slo", slo, TARGETS, "s"),
+        slo=parse_slo(slo, TARGETS),
         kv_cache=kv_cache,
         spread=spread,
         arrival_cv=arrival_cv,

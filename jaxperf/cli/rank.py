@@ -21,8 +21,8 @@ from jaxperf.cli.options import (
     Quiet,
     SustainedRates,
     Weights,
-    parse_assignments,
     parse_prices,
+    parse_slo,
     say_not_written,
 )
 
@@ -84,7 +84,7 @@ def rank(
     report = ask(
         model,
         devices,
-        slo=parse_assignments("--slo", slo, TARGETS, "s"),
+        slo=parse_slo(slo, TARGETS),
         by="tokens/$" if by is None and price else by,
         prices=parse_prices(price, select_devices(devices, directories)) if price else {},
         max_devices=max_devices,

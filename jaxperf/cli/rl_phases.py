@@ -158,13 +158,13 @@ def _engine(asked: Iteration, where: str, served: Served, kept: Kept, tokens: np
 
     **Raises:** `InputError` for settings that are wrong, and where no memory is left for a cache.
     """
-    from jaxperf.cli.engines import UTILIZATION, scheduler_of
+    from jaxperf.cli.engines import scheduler_of
     from jaxperf.serving.simulator.cells import utilization_of
     from jaxperf.serving.simulator.settings import in_our_words
 
     place = f"{where}: generate"
     data = {**in_our_words(asked.generate, place), "model": asked.models.actor, "device": asked.device}
-    share = utilization_of(data, UTILIZATION, place)
+    share = utilization_of(data, place)
     if not asked.generate_devices and not asked.offload:
         capacity = served.calibration(asked.device).spec.memory_capacity.si
         share -= (kept.states + kept.weights) / capacity

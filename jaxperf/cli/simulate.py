@@ -20,8 +20,8 @@ from jaxperf.cli.options import (
     Quiet,
     SustainedRates,
     Weights,
-    parse_assignments,
     parse_seconds,
+    parse_slo,
 )
 
 MOST = 1 << 20  # replicas, or requests under way
@@ -90,7 +90,7 @@ def simulate(
     from jaxperf.io.tables import json_text, with_numbers, write_rows
     from jaxperf.serving.simulator.metrics import SLO_METRICS
 
-    limits = parse_assignments("--slo", slo, SLO_METRICS, "s") if slo else {}
+    limits = parse_slo(slo, SLO_METRICS) if slo else {}
     served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()), fused=fused_attention)
     asked = Asked(replicas, routing, concurrency, step_time, adapt, limits, early, (price, electricity))
     data = read_settings(settings)

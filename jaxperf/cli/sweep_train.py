@@ -86,14 +86,14 @@ def prepare_training(study: TrainingStudy, question: SweepFile) -> Prepared:
     return Prepared(study, study.axes(values, rated), TrainingOrigin(tiers, hosts))
 
 
-def _hosts(specs: Mapping[str, DeviceSpec], rated: Mapping[str, RatedDevice], told: int = 4) -> tuple[str, ...]:
+def _hosts(specs: Mapping[str, DeviceSpec], rated: Mapping[str, RatedDevice]) -> tuple[str, ...]:
     """What is taken of the hosts of a few devices; of many, of those whose files tell nothing."""
     import jax
 
     from hwspecs.host import host_of
     from jaxperf.training.host import host_note
 
-    if len(specs) <= told:
+    if len(specs) <= 4:
         first = {name: jax.tree.map(lambda leaf: leaf[0], rated[name].efficiencies) for name in specs}
         return tuple(host_note(spec, first[name]) for name, spec in specs.items())
     unknown = [name for name, spec in specs.items() if host_of(spec) is None]

@@ -22,16 +22,13 @@ def local_members(node_size: Scalar, members: Scalar, stride: Scalar) -> Scalar:
     return jnp.clip(floor_div(node_size, stride), 1.0, members)
 
 
-def group_link(device: Device, members: Scalar, stride: Scalar, link_efficiency: Scalar | None = None) -> Fabric:
+def group_link(device: Device, members: Scalar, stride: Scalar) -> Fabric:
     """The fabric of a group of `members` ranks that are `stride` devices apart.
 
-    **Arguments:** `members`, `stride`: positive integers [1]; `link_efficiency`: share of the links' rate that is
-    reached, all of it if `None` [1].
+    **Arguments:** `members`, `stride`: positive integers [1]. All of the links' rate is reached.
     **Returns:** the split between local and remote ranks; each rank keeps its own share of the network.
     """
-    efficiency = as_float(1.0) if link_efficiency is None else link_efficiency
-    local = local_members(device.node_size, members, stride)
-    return filled_fabric(device, local, members, efficiency)
+    return filled_fabric(device, local_members(device.node_size, members, stride), members, as_float(1.0))
 
 
 def pair_link(device: Device, members: Scalar, stride: Scalar) -> Fabric:

@@ -32,8 +32,8 @@ def test_a_group_is_split_as_its_ranks_are_placed(members: int, stride: int) -> 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 @pytest.mark.parametrize("ranks", [1, 2, 8, 12, 64])
 def test_a_dense_group_is_the_fabric_the_models_use(device: Device, ranks: int) -> None:
-    dense = group_fabric(device, as_float(ranks), as_float(0.8))
-    assert group_link(device, as_float(ranks), as_float(1.0), as_float(0.8)) == dense
+    dense = group_fabric(device, as_float(ranks), as_float(1.0))
+    assert group_link(device, as_float(ranks), as_float(1.0)) == dense
 
 
 @pytest.mark.parametrize(("stride", "members", "ports"), [(1, 64, 8), (2, 32, 4), (4, 16, 2), (8, 8, 1), (64, 8, 1)])

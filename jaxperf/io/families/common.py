@@ -110,13 +110,13 @@ def every(step: int, count: int, offset: int = -1) -> list[bool]:
     return [index % step == offset % step for index in range(count)]
 
 
-def rotary_layers(fields: Fields, step: int = 4) -> list[bool]:
-    """The layers with rotary positions: `no_rope_layers`, in which 1 means that they do, or all but each `step`-th."""
+def rotary_layers(fields: Fields) -> list[bool]:
+    """The layers with rotary positions: `no_rope_layers`, in which 1 means that they do, or all but each fourth."""
     count = fields.layer_count()
     listed = fields.listing("no_rope_layers", int, count if fields.data.get("no_rope_layers") else None)
     if listed:
         return [check_count("An item of no_rope_layers", item, 0, 1) == 1 for item in listed]
-    return [not without for without in every(fields.optional_count("no_rope_layer_interval") or step, count)]
+    return [not without for without in every(fields.optional_count("no_rope_layer_interval") or 4, count)]
 
 
 def one_window(fields: Fields) -> Windows:

@@ -23,7 +23,6 @@ from jaxperf.loopnest.feasible import Reason, any_of
 from jaxperf.loopnest.fused.chain import Chain, Links
 from jaxperf.loopnest.fused.mapping import FusedMapping, Fusion, loops_outside, stage_mapping
 from jaxperf.loopnest.mapping import product
-from jaxperf.loopnest.reuse import RULES, Rules
 
 
 class ChainReason(enum.IntFlag):
@@ -54,20 +53,14 @@ class ChainCost(NamedTuple):
     stages: tuple[NestCost, ...]
 
 
-def chain_cost(
-    chain: Chain,
-    architecture: Architecture,
-    mapping: FusedMapping,
-    fusion: Fusion,
-    rules: Rules = RULES["head"],
-) -> ChainCost:
+def chain_cost(chain: Chain, architecture: Architecture, mapping: FusedMapping, fusion: Fusion) -> ChainCost:
     """Cycles, energy and accesses of a chain.
 
     **Arguments:** scalar leaves of one point; `fusion`: structure.
     **Returns:** the cost; NaN and a reason where the mapping does not fit chain or machine.
     """
     stages = tuple(
-        nest_cost(problem, architecture, stage_mapping(chain.links, mapping, fusion.level, stage), rules)
+        nest_cost(problem, architecture, stage_mapping(chain.links, mapping, fusion.level, stage))
         for stage, problem in enumerate(chain.problems)
     )
     held = _held(chain.links, stages, fusion)

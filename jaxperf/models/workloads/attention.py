@@ -99,12 +99,12 @@ def attended(tape: Tape, q: Tensor, k: Tensor, v: Tensor, given: Given, sinks: i
         return matmul(tape, weights, v, "values")
 
 
-def flash(tape: Tape, q: Tensor, k: Tensor, v: Tensor, name: str = "flash") -> Tensor:
+def flash(tape: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The same of [batch, heads, seq, head_dim] each, unmasked and unscaled, by one kernel that writes no scores."""
     batch, heads, queries, width = q.shape
     op = kernels.attention(batch, heads, queries, k.shape[-2], width)
     backward = dataclasses.replace(op, count=FLASH_BACKWARD, note="attention gradient")
-    return tape.record(name, "attention", (q, k, v), q.shape, [op], [backward])
+    return tape.record("flash", "attention", (q, k, v), q.shape, [op], [backward])
 
 
 def _counts(mixer: Attention) -> tuple[int, int, int]:

@@ -62,9 +62,9 @@ def scaled(tape: Tape, x: Tensor, note: str = "mulu", name: str = "") -> Tensor:
     return pointwise(tape, x, note, backward=0, name=name)
 
 
-def shifted(tape: Tape, x: Tensor, note: str = "addu", name: str = "") -> Tensor:
+def shifted(tape: Tape, x: Tensor) -> Tensor:
     """x plus a number: the gradient passes without a kernel."""
-    return pointwise(tape, x, note, backward=None, name=name)
+    return pointwise(tape, x, "addu", backward=None)
 
 
 def add(tape: Tape, x: Tensor, y: Tensor, name: str = "add") -> Tensor:
@@ -94,13 +94,13 @@ def power(tape: Tape, x: Tensor, name: str = "pow") -> Tensor:
     return tape.record(name, "elementwise", (x,), x.shape, [stream("powu", elements, elements, rows)], backward)
 
 
-def dropout(tape: Tape, x: Tensor, name: str = "dropout") -> Tensor:
+def dropout(tape: Tape, x: Tensor) -> Tensor:
     """Written with its mask of one byte an element, which the backward kernel reads; only a call in inference."""
     elements, masked = x.elements, x.elements * (1 + 1 / tape.itemsize)
     if not tape.training:
-        return tape.record(name, "view", (x,), x.shape, [HOST])
+        return tape.record("dropout", "view", (x,), x.shape, [HOST])
     forward, backward = stream("dropout", elements, masked, x.rows), stream("dropout", masked, elements, x.rows)
-    return tape.record(name, "dropout", (x,), x.shape, [forward], [backward])
+    return tape.record("dropout", "dropout", (x,), x.shape, [forward], [backward])
 
 
 def chosen(tape: Tape, x: Tensor, mask: float, name: str = "where") -> Tensor:

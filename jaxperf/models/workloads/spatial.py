@@ -71,18 +71,18 @@ def pool(tape: Tape, x: Tensor, kernel: int, stride: int, name: str, padding: in
     return tape.record(name, "pool", (x,), (images, channels, out, out), [forward], [backward])
 
 
-def average(tape: Tape, x: Tensor, name: str = "average") -> Tensor:
+def average(tape: Tape, x: Tensor) -> Tensor:
     """The mean over all positions, [images, channels]."""
     images, channels = x.shape[0], x.shape[1]
     y = images * channels
-    return tape.record(name, "pool", (x,), (images, channels), [stream("mean", x.elements, y, y)],
+    return tape.record("average", "pool", (x,), (images, channels), [stream("mean", x.elements, y, y)],
                        [stream("divu", y, x.elements, y)])  # fmt: skip
 
 
-def doubled(tape: Tape, x: Tensor, name: str = "upsample") -> Tensor:
+def doubled(tape: Tape, x: Tensor) -> Tensor:
     """Each position written four times (nearest neighbour); backward their gradients are summed."""
     images, channels, side, _ = x.shape
     y = 4 * x.elements
     shape = (images, channels, 2 * side, 2 * side)
     forward, backward = stream("upsample", x.elements, y, x.rows), stream("sum", y, x.elements, x.rows)
-    return tape.record(name, "resize", (x,), shape, [forward], [backward])
+    return tape.record("upsample", "resize", (x,), shape, [forward], [backward])

@@ -9,6 +9,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
 
 LARGEST = 2**30  # of counts and of tokens in the cache: sums of them stay inside 32 bits
+UTILIZATION = 0.9  # of the memory, vLLM's default
 
 
 def count_of(data: Mapping[str, Any], key: str, where: str, smallest: int = 1, largest: int = LARGEST) -> int | None:
@@ -42,11 +43,11 @@ def share_of(data: Mapping[str, Any], key: str, default: float, where: str) -> f
     return value
 
 
-def utilization_of(data: Mapping[str, Any], default: float, where: str) -> float:
-    """`gpu_memory_utilization`, above 0 and at most 1 as in vLLM; the default where the file has none, `InputError` for
+def utilization_of(data: Mapping[str, Any], where: str) -> float:
+    """`gpu_memory_utilization`, above 0 and at most 1 as in vLLM; its default where the file has none, `InputError` for
     anything else."""
     key = "gpu_memory_utilization"
-    value = default if data.get(key) is None else data[key]
+    value = UTILIZATION if data.get(key) is None else data[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= 1.0:
         raise InputError(f"{where}: {key} is {show(value)}; it must be a number above 0, at most 1.")
     return float(value)

@@ -9,20 +9,19 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxperf.core.cost import Cost
-from jaxperf.core.numerics import Scalar, overlap
+from jaxperf.core.numerics import overlap
 
 
-def fused_attention_cost(prefill: Cost, decode: Cost, sharpness: Scalar | None = None) -> Cost:
+def fused_attention_cost(prefill: Cost, decode: Cost) -> Cost:
     """Both kernels as one: t = overlap(compute_p + compute_d, memory_p + memory_d) + the longer latency.
 
     Never faster than either alone, never slower than one after the other.
 
-    **Arguments:** `sharpness`: see `core.numerics.overlap`; None for the exact maximum.
     **Returns:** `Cost` of scalars, launched once.
     """
     compute, memory = prefill.compute + decode.compute, prefill.memory + decode.memory
     latency = jnp.maximum(prefill.latency, decode.latency)
-    together = overlap(compute, memory, sharpness=sharpness) + latency
+    together = overlap(compute, memory) + latency
     return Cost(
         time=jnp.clip(together, jnp.maximum(prefill.time, decode.time), prefill.time + decode.time),
         compute=compute,

@@ -34,9 +34,9 @@ class Distribution(eqx.Module):
     scores: Float[Array, " grid"]
 
 
-def normal_grid(points: int = POINTS) -> Float[Array, " points"]:
+def normal_grid() -> Float[Array, " points"]:
     """Evenly spaced normal scores from -`END` to `END`."""
-    return jnp.linspace(-END, END, points)
+    return jnp.linspace(-END, END, POINTS)
 
 
 def normal(mean: Scalar, std: Scalar) -> Distribution:

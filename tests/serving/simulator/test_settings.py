@@ -221,8 +221,8 @@ def test_requests_of_the_largest_step_are_as_long_as_blocks_are_reserved_for(nam
 
 
 def test_an_engine_may_take_all_of_the_memory() -> None:
-    stated = [utilization_of({"gpu_memory_utilization": value}, 0.9, "s.json") for value in (None, 0.45, 1, 1.0)]
+    stated = [utilization_of({"gpu_memory_utilization": value}, "s.json") for value in (None, 0.45, 1, 1.0)]
     assert stated == [0.9, 0.45, 1.0, 1.0]
     for value in (0, -0.5, 1.01, float("nan"), True, "0.9"):
         with pytest.raises(InputError, match="gpu_memory_utilization is .* above 0, at most 1"):
-            utilization_of({"gpu_memory_utilization": value}, 0.9, "s.json")
+            utilization_of({"gpu_memory_utilization": value}, "s.json")

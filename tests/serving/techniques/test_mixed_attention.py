@@ -23,10 +23,10 @@ def kernel(compute: float, memory: float, latency: float = 0.01) -> Cost:
     return Cost(*map(as_float, parts))
 
 
-@given(busy, busy, busy, busy, st.sampled_from([None, 1.0, 8.0]))
-def test_never_faster_than_either_and_never_slower_than_both(a, b, c, d, sharpness) -> None:
+@given(busy, busy, busy, busy)
+def test_never_faster_than_either_and_never_slower_than_both(a, b, c, d) -> None:
     one, other = kernel(a, b), kernel(c, d)
-    fused = fused_of(one, other, None if sharpness is None else as_float(sharpness))
+    fused = fused_of(one, other)
     assert max(float(one.time), float(other.time)) <= float(fused.time) <= float(one.time + other.time)
     np.testing.assert_allclose(fused.flops, one.flops + other.flops, rtol=1e-12)
     np.testing.assert_allclose(fused.bytes_moved, one.bytes_moved + other.bytes_moved, rtol=1e-12)
