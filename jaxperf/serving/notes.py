@@ -60,7 +60,7 @@ def model_notes(
     model: ModelConfig,
     weights: Iterable[str],
     kv_cache: Collection[str],
-    media: bool = False,
+    media: bool,
     speculative: bool = False,
     change: str = "--kv-cache {}",
 ) -> list[str]:
