@@ -16,7 +16,8 @@ from calibration.composition.kernel_times import kernel_times
 from calibration.composition.parallel import ONE_DEVICE
 from calibration.composition.parallel_links import exchange_time, ideal_exchange, ideal_sending, sending_time
 from calibration.composition.parallel_predict import LINKS
-from calibration.composition.rows import Row, taken
+from calibration.composition.row_graphs import taken
+from calibration.composition.rows import Row
 from calibration.kernels.parameters import Parameters
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError

@@ -16,7 +16,8 @@ from calibration.composition.parallel import ONE_DEVICE, Layout
 from calibration.composition.parallel_links import ideal_reduction, ideal_sending, reduction_time, sending_time
 from calibration.composition.parallel_stages import Stage, stages_of
 from calibration.composition.parallel_time import Links, StageTimes, pipeline_time, with_communication
-from calibration.composition.rows import Row, described
+from calibration.composition.row_graphs import described
+from calibration.composition.rows import Row
 from calibration.kernels.parameters import Parameters
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError

@@ -14,7 +14,8 @@ from calibration.composition.context_predict import predict_context
 from calibration.composition.graph_answers import NO_MODEL, Answer, Prediction, Width, predict_able
 from calibration.composition.parallel import ONE_DEVICE
 from calibration.composition.parallel_predict import predict_parallel
-from calibration.composition.rows import Graphs, Row, taken
+from calibration.composition.row_graphs import Graphs, taken
+from calibration.composition.rows import Row
 from calibration.kernels.hardware import load_hardware
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.remarks import NO_GPU, told

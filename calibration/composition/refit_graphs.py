@@ -37,7 +37,8 @@ from calibration.composition.graph_parameters import save_graphs
 from calibration.composition.kernel_times import nameless
 from calibration.composition.node_times import NodeCheck, check_nodes, read_node_times, shared_part, table_times
 from calibration.composition.predict_graphs import GraphParameters
-from calibration.composition.rows import Graphs, Row, read_rows
+from calibration.composition.row_graphs import Graphs
+from calibration.composition.rows import Row, read_rows
 from calibration.datasets import data_hash, read_table
 from calibration.datasets.schema import Read
 from calibration.kernels.parameters import Parameters

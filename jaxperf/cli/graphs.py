@@ -58,7 +58,8 @@ def graphs(
     start_single_precision(quick=True)
     from calibration.composition.graph_parameters import load_graphs
     from calibration.composition.predict_graphs import ADDED, predict_rows
-    from calibration.composition.rows import Graphs, read_rows, unread_columns
+    from calibration.composition.row_graphs import Graphs
+    from calibration.composition.rows import read_rows, unread_columns
     from calibration.datasets import write_with
 
     check_places(table, out, ADDED)

@@ -17,7 +17,8 @@ from calibration.composition.parallel import Layout
 from calibration.composition.parallel_links import exchange_time, ideal_exchange
 from calibration.composition.parallel_predict import LINKS
 from calibration.composition.predict_graphs import predict_rows
-from calibration.composition.rows import Graphs, Row, read_rows
+from calibration.composition.row_graphs import Graphs
+from calibration.composition.rows import Row, read_rows
 from jaxperf.models.graph import Op
 from jaxperf.models.workloads.context import Exchange
 

@@ -19,7 +19,8 @@ from calibration.composition.graphs import PRIORS, Batch, Sample, fit_compositio
 from calibration.composition.kernel_times import ROCM, framework_on, kernel_times, nameless
 from calibration.composition.node_times import check_nodes, read_node_times, shared_part, table_times
 from calibration.composition.predict_graphs import GraphParameters, Prediction, Width
-from calibration.composition.rows import Graphs, Row, number_of_layers, read_rows, vocabulary, with_loss
+from calibration.composition.row_graphs import Graphs, number_of_layers, vocabulary, with_loss
+from calibration.composition.rows import Row, read_rows
 from calibration.composition.ten_operations import ten_operations
 from calibration.kernels.levels import Names
 from calibration.kernels.parameters import Parameters, load_parameters

@@ -17,7 +17,8 @@ from calibration.composition.parallel import Layout
 from calibration.composition.parallel_predict import FRAMEWORK, LINKS, Part, joined
 from calibration.composition.parallel_stages import stages_of
 from calibration.composition.predict_graphs import GraphParameters, predict_rows
-from calibration.composition.rows import Graphs, Row, read_rows
+from calibration.composition.row_graphs import Graphs
+from calibration.composition.rows import Row, read_rows
 from jaxperf.io.huggingface import load_model
 
 pytestmark = pytest.mark.usefixtures("plain_jax")
