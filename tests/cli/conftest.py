@@ -13,6 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from calibration.kernels.parameters import Parameters, save_parameters
 from jaxperf.cli.main import app
 
 RESTORED = ("jax_enable_x64", "jax_compilation_cache_dir")
@@ -80,6 +81,22 @@ def table(request: pytest.FixtureRequest, own_folder: Path) -> Path:
     """A file of the module's own `TABLE`."""
     path = own_folder / "in.csv"
     path.write_text(request.module.TABLE)
+    return path
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, own_folder: Path) -> Path:
+    """A file of the module's own `CASE`."""
+    path = own_folder / "case.json"
+    path.write_text(json.dumps(request.module.CASE))
+    return path
+
+
+@pytest.fixture(scope="session")
+def no_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kernel parameters without a family: large products then reach what such cores usually do."""
+    path = tmp_path_factory.mktemp("parameters") / "none"
+    save_parameters(Parameters({}, {"created": "2026-11-21", "data": [], "devices": []}), path)
     return path
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from calibration.composition.batches import TIMES
-from calibration.kernels.parameters import Parameters, save_parameters
 
 HEADER = "note,gpu,tp,model,dtype,framework,batch,output_len,prompt_lengths,prefill_s,decode_step_s"
 TABLE = f"""{HEADER}
@@ -26,17 +25,9 @@ d,L20,1,llama-3.2-1bb,bf16,sglang,1,100,[50],,
 pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Kernel parameters without a family: large products then have the usual efficiency of such cores."""
-    path = tmp_path_factory.mktemp("parameters") / "none"
-    save_parameters(Parameters({}, {"created": "2026-11-21", "data": [], "devices": []}), path)
-    return path
-
-
 @pytest.fixture
-def predict(answered, kernels: Path) -> Callable[..., dict]:
-    return partial(answered, "batches", "--params", kernels)
+def predict(answered, no_kernels: Path) -> Callable[..., dict]:
+    return partial(answered, "batches", "--params", no_kernels)
 
 
 def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
@@ -61,12 +52,12 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
     assert {entry["phase"]: entry["rows"] for entry in said["errors"]} == {"prefill": 1, "decode_step": 1}
 
 
-def test_the_text_says_what_is_not_known(cli, kernels: Path, table: Path) -> None:
-    result = cli("batches", table, "-o", "out.json", "--params", kernels)
+def test_the_text_says_what_is_not_known(cli, no_kernels: Path, table: Path) -> None:
+    result = cli("batches", table, "-o", "out.json", "--params", no_kernels)
     assert result.exit_code == 0
     for words in ("2 of 5 rows predicted", "no prediction (1)", "model never measured", "written: out.json"):
         assert words in result.stdout
-    quiet = cli("batches", table, "-o", "out.json", "--params", kernels, "--quiet").stdout
+    quiet = cli("batches", table, "-o", "out.json", "--params", no_kernels, "--quiet").stdout
     assert "note" not in quiet and "no prediction (1)" in quiet
 
 

@@ -45,13 +45,6 @@ QUICK = ("--generations", "2")
 pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
-@pytest.fixture
-def case(own_folder: Path) -> Path:
-    path = own_folder / "case.json"
-    path.write_text(json.dumps(CASE))
-    return path
-
-
 def test_the_machine_of_the_case_costs_what_its_own_search_says(cli, parse_json, case: Path) -> None:
     at = ("--free", "buffer.size=4,8", "--free", "memory.mesh_x=2,4")
     result = cli("codesign", "--base", case, *at, *QUICK, "--json", "-o", "machines.csv", "--plot", "front.png")

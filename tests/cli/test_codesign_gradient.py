@@ -10,7 +10,7 @@ import pytest
 
 from jaxperf.io.codesign.free import Axis
 from jaxperf.io.codesign.gradient import _steps
-from tests.cli.test_codesign import CASE
+from tests.cli.test_codesign import CASE  # noqa: F401  (the fixture `case` writes it)
 
 QUICK = ("--generations", "2", "--json")
 RANGES = ("--free", "buffer.size=2:16", "--free", "memory.mesh_x=2:8", "--free", "memory.read_bandwidth=1:4:1")
@@ -18,13 +18,6 @@ NAMES = ("buffer.size", "memory.mesh_x", "memory.read_bandwidth")
 SILICON = ("--technology", "16nm", "--mac-bits", "8,16")
 
 pytestmark = pytest.mark.usefixtures("plain_jax")
-
-
-@pytest.fixture
-def case(own_folder: Path) -> Path:
-    path = own_folder / "case.json"
-    path.write_text(json.dumps(CASE))
-    return path
 
 
 @pytest.fixture

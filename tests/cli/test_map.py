@@ -48,13 +48,6 @@ pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture
-def case(own_folder: Path) -> Path:
-    path = own_folder / "case.json"
-    path.write_text(json.dumps(CASE))
-    return path
-
-
-@pytest.fixture
 def limits(own_folder: Path) -> Callable[[dict], Path]:
     def write(levels: dict) -> Path:
         path = own_folder / "limits.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,16 +23,9 @@ PLAN = ("plan", "train", "gpt2", "--device", "h100-sxm", "--sequence", "1024", "
 
 
 @pytest.fixture
-def plan(cli, parse_json):
+def plan(answered):
     """Runs `plan --json`; gives (provenance, rows)."""
-
-    def run(*arguments: str, exit_code: int = 0):
-        result = cli(*arguments, "--json")
-        assert result.exit_code == exit_code, result.output
-        found = parse_json(result.stdout)
-        return found["provenance"], found["rows"]
-
-    return run
+    return lambda *arguments, **code: itemgetter("provenance", "rows")(answered(*arguments, **code))
 
 
 def test_sizes_best_first_and_prices(plan, own_folder: Path) -> None:
@@ -135,7 +129,7 @@ def test_schedules_of_no_measured_run_are_said(schedule: str, stages: int, said:
 def test_nothing_feasible_says_why_and_what_would_be(cli, plan) -> None:
     one = ("plan", "train", "gpt2-xl", "--device", "l4", "--n", "1", "--sequence", "1024", "--global-batch", "16")
     tiny = (*one, "--savers", "none")
-    provenance, rows = plan(*tiny, exit_code=3)
+    provenance, rows = plan(*tiny, code=3)
     search = provenance["searches"][0]
     assert rows == [] and search["feasible_from_devices"] in (2, 4, 8)
     assert any("do not fit" in reason for reason in search["infeasible"])

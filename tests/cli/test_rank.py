@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,9 @@ INTERVALS = ("ttft", "tpot", "tokens_per_second", "tokens_per_second_per_device"
 
 
 @pytest.fixture
-def ranking(cli, parse_json):
+def ranking(answered):
     """Runs `rank --json`; gives (provenance, rows)."""
-
-    def run(*arguments: str, exit_code: int = 0):
-        result = cli(*arguments, "--json")
-        assert result.exit_code == exit_code, result.output
-        found = parse_json(result.stdout)
-        return found["provenance"], found["rows"]
-
-    return run
+    return lambda *arguments, **code: itemgetter("provenance", "rows")(answered(*arguments, **code))
 
 
 @pytest.mark.parametrize("objective", ["tokens/s/device", "tokens/J", "tokens/$"])
@@ -99,7 +93,7 @@ def test_own_devices_can_be_priced_by_alias(ranking, own_folder: Path) -> None:
 
 
 def test_targets_nobody_meets(cli, ranking, own_folder: Path) -> None:
-    provenance, rows = ranking(*RANK, "--slo", "tpot=1us", exit_code=3)
+    provenance, rows = ranking(*RANK, "--slo", "tpot=1us", code=3)
     assert rows == [] and set(provenance["not_ranked"]) == {"h100-sxm", "l4"}
     assert all(why.endswith("target 0.001 ms") for why in provenance["not_ranked"].values())
     result = cli(*RANK, "--slo", "tpot=1us", "--plot", "ranking.png")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from calibration.kernels.parameters import Parameters, save_parameters
 from calibration.training.parameters import TIERS, TrainingParameters, save_training
 from calibration.training.predict import EXPOSED, NUMBERS
 from calibration.training.scalars import assumed_starts
@@ -29,14 +28,6 @@ pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Kernel parameters without a family: large products then reach the peak."""
-    path = tmp_path_factory.mktemp("parameters") / "none"
-    save_parameters(Parameters({}, {"created": "2026-11-21", "data": [], "devices": []}), path)
-    return path
-
-
-@pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scalars of the step that are the assumed ones."""
     path = tmp_path_factory.mktemp("steps") / "assumed"
@@ -47,8 +38,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def predict(answered, kernels: Path, steps: Path) -> Callable[..., dict]:
-    return partial(answered, "train", "--params", kernels, "--steps", steps)
+def predict(answered, no_kernels: Path, steps: Path) -> Callable[..., dict]:
+    return partial(answered, "train", "--params", no_kernels, "--steps", steps)
 
 
 def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
@@ -131,12 +122,12 @@ def test_a_run_may_be_described_by_another_tool(predict: Callable[..., dict], ow
     assert times[0] == pytest.approx(times[1], rel=1e-6)
 
 
-def test_options_without_effect_are_said(cli, own_folder: Path, kernels: Path, steps: Path) -> None:
+def test_options_without_effect_are_said(cli, own_folder: Path, no_kernels: Path, steps: Path) -> None:
     (own_folder / "run.args").write_text(
         "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --vocab-size 1024 "
         "--micro-batch-size 2 --bf16 --nproc_per_node 8 --tensor-model-paralel-size 2"
     )
-    common = ("train", "run.args", "--device", "h100-sxm", "--params", kernels, "--steps", steps)
+    common = ("train", "run.args", "--device", "h100-sxm", "--params", no_kernels, "--steps", steps)
     said = "--tensor-model-paralel-size (did you mean --tensor-model-parallel-size?)"
     assert said in cli(*common, "-o", "out.csv").stderr
     assert said in (own_folder / "out.csv").read_text()
@@ -151,13 +142,13 @@ def test_options_without_effect_are_said(cli, own_folder: Path, kernels: Path, s
     ],
 )
 def test_the_device_of_one_run_is_checked(
-    cli, own_folder: Path, kernels: Path, steps: Path, options: tuple[str, ...], said: str
+    cli, own_folder: Path, no_kernels: Path, steps: Path, options: tuple[str, ...], said: str
 ) -> None:
     (own_folder / "run.args").write_text(
         "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --vocab-size 1024 "
         "--micro-batch-size 2 --bf16 --nproc_per_node 8"
     )
-    result = cli("train", "run.args", *options, "-o", "out.csv", "--params", kernels, "--steps", steps)
+    result = cli("train", "run.args", *options, "-o", "out.csv", "--params", no_kernels, "--steps", steps)
     assert result.exit_code == 2 and said in result.stderr
     assert not Path("out.csv").exists()
 
@@ -167,8 +158,8 @@ def test_a_table_states_its_own_devices(cli, table: Path) -> None:
     assert result.exit_code == 2 and "is a table" in result.output
 
 
-def test_what_is_printed_names_reasons_and_scalars(cli, table: Path, kernels: Path, steps: Path) -> None:
-    result = cli("train", table, "-o", "out.json", "--params", kernels, "--steps", steps)
+def test_what_is_printed_names_reasons_and_scalars(cli, table: Path, no_kernels: Path, steps: Path) -> None:
+    result = cli("train", table, "-o", "out.json", "--params", no_kernels, "--steps", steps)
     assert result.exit_code == 0, result.output
     assert "2 of 5 rows predicted, 1 feasible" in result.stdout
     heads = "row step s from to MFU memory GB bubble exposed s"
@@ -196,9 +187,9 @@ def test_a_mistake_is_one_sentence(cli, table: Path, arguments: tuple[str, ...],
     assert not Path("out.csv").exists()
 
 
-def test_a_missing_column_is_named(cli, own_folder: Path, kernels: Path, steps: Path) -> None:
+def test_a_missing_column_is_named(cli, own_folder: Path, no_kernels: Path, steps: Path) -> None:
     (own_folder / "in.csv").write_text("model,gpu,n_gpus,sequ\nllama-3-8b,h100,8,4096\n")
-    result = cli("train", "in.csv", "-o", "out.csv", "--params", kernels, "--steps", steps)
+    result = cli("train", "in.csv", "-o", "out.csv", "--params", no_kernels, "--steps", steps)
     assert result.exit_code == 2
     assert "the column 'seq' is missing" in result.stderr and "Did you mean sequ?" in result.stderr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -107,3 +107,10 @@ def walked(axes: Sequence[Sequence[tuple[int, int]]], factors: Factors, level: i
             words += (count - 1) * again
             moved[place] += step
     return words
+
+
+def stripped(case: dict[str, Any], parts: Sequence[str]) -> dict[str, Any]:
+    """What may be read of an output of Timeloop, these parts and its mapping and levels: no result is left."""
+    levels = {name: {"specs": level["specs"]} for name, level in case["levels"].items()}
+    keep = [{**each, "keep": dict.fromkeys(each["keep"], 0)} for each in case["mapping_outer_to_inner"]]
+    return {**{name: case[name] for name in parts}, "mapping_outer_to_inner": keep, "levels": levels}

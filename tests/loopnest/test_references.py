@@ -11,8 +11,9 @@ import pytest
 from jaxperf.io.timeloop.case import evaluate
 from jaxperf.io.timeloop.json_case import load_json, read_case
 from jaxperf.io.timeloop.tables import predict_rows, read_rows, summary
+from tests.loopnest.nests import stripped
 
-READ = ("problem", "mapping_outer_to_inner", "ert_pJ_per_action")
+READ = ("problem", "ert_pJ_per_action")
 ROUNDED = 0.005  # energies are printed with two decimals
 COUNTS = {
     "reads": "Scalar reads (per-instance)",
@@ -39,18 +40,11 @@ def dense_cases(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     return [(name, case) for name, case in cases if not case["problem"]["instance"].get("densities")]
 
 
-def stripped(case: dict[str, Any]) -> dict[str, Any]:
-    """What may be read: no result is left."""
-    levels = {name: {"specs": level["specs"]} for name, level in case["levels"].items()}
-    keep = [{**each, "keep": dict.fromkeys(each["keep"], 0)} for each in case["mapping_outer_to_inner"]]
-    return {**{name: case[name] for name in READ}, "mapping_outer_to_inner": keep, "levels": levels}
-
-
 def test_every_dense_case(references: Path) -> None:
     cases = dense_cases(references)
     assert len(cases) >= 13
     for name, case in cases:
-        answer = evaluate(read_case(stripped(case), name))
+        answer = evaluate(read_case(stripped(case, READ), name))
         assert answer["feasible"], name
         assert abs(answer["cycles"] - case["summary"]["Cycles"]) <= 1.0, name
         assert abs(100.0 * answer["utilization"] - case["summary"]["Utilization"]) <= ROUNDED, name

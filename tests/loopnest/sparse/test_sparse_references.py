@@ -10,6 +10,7 @@ import pytest
 from jaxperf.io.timeloop.case import evaluate
 from jaxperf.io.timeloop.json_case import load_json
 from jaxperf.io.timeloop.sparse_case import read_sparse_case
+from tests.loopnest.nests import stripped
 
 READ = ("name", "problem", "ert_pJ_per_action")
 ROUNDED = 0.005  # energies are printed with two decimals
@@ -28,18 +29,11 @@ def references(data_directory: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def stripped(case: dict[str, Any]) -> dict[str, Any]:
-    """What may be read: no result is left."""
-    levels = {name: {"specs": level["specs"]} for name, level in case["levels"].items()}
-    keep = [{**each, "keep": dict.fromkeys(each["keep"], 0)} for each in case["mapping_outer_to_inner"]]
-    return {**{name: case[name] for name in READ}, "mapping_outer_to_inner": keep, "levels": levels}
-
-
 @pytest.mark.long
 def test_every_case_with_densities(references: dict[str, dict[str, Any]]) -> None:
     assert len(references) >= 9
     for file, case in references.items():
-        answer = evaluate(read_sparse_case(stripped(case), file))
+        answer = evaluate(read_sparse_case(stripped(case, READ), file))
         summary = case["summary"]
         assert answer["feasible"], file
         assert answer["cycles"] == summary["Cycles"], file
@@ -68,7 +62,7 @@ def _check_counts(counts: dict[str, float], stats: dict[str, Any], where: tuple[
 
 def test_what_is_not_in_a_case_is_said(references: dict[str, dict[str, Any]]) -> None:
     gating = references["tl_sparseloop_04_2_1-eyeriss-like-gating.json"]
-    notes = read_sparse_case(stripped(gating), "case.json").notes
+    notes = read_sparse_case(stripped(gating, READ), "case.json").notes
     assert any("public exercise 04.2.1-eyeriss-like-gating; they are not in the file" in note for note in notes)
-    unnamed = read_sparse_case({**stripped(gating), "name": "mine"}, "case.json")
+    unnamed = read_sparse_case({**stripped(gating, READ), "name": "mine"}, "case.json")
     assert unnamed.sparsity is None and any("computed as dense" in note for note in unnamed.notes)
