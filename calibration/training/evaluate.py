@@ -126,7 +126,7 @@ def worst_groups(found: HeldOut) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["mean"])[:10]
 
 
-def rank_rows(found: HeldOut, split: str = "group") -> list[dict[str, Any]]:
+def rank_rows(found: HeldOut) -> list[dict[str, Any]]:
     """Spearman's correlation and the regret of every group of layouts, see `Ranked`."""
-    ranked: list[Ranked] = ranked_groups(found.known.runs, np.exp(found.log_time[split][OURS]))
+    ranked: list[Ranked] = ranked_groups(found.known.runs, np.exp(found.log_time["group"][OURS]))
     return [asdict(each) for each in ranked]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxperf.training.study import RatedDevice, TrainingStudy
 
 ONE_BATCH, ONE_SEQUENCE = 1024, 4096  # of the run that stands for a sweep where fitted scalars are looked up
+NAMED = 4  # more places than these are counted
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class TrainingOrigin:
         return {"efficiencies": self.sentence, "tiers": {device: dict(each) for device, each in self.tiers.items()}}
 
 
-def _some(places: Sequence[str], named: int = 4) -> str:
-    return ", ".join(places) if len(places) <= named else f"{len(places)} devices and formats"
+def _some(places: Sequence[str]) -> str:
+    return ", ".join(places) if len(places) <= NAMED else f"{len(places)} devices and formats"
 
 
 def training_study(question: SweepFile, params: Path | None) -> TrainingStudy:
@@ -93,7 +94,7 @@ def _hosts(specs: Mapping[str, DeviceSpec], rated: Mapping[str, RatedDevice]) ->
     from hwspecs.host import host_of
     from jaxperf.training.host import host_note
 
-    if len(specs) <= 4:
+    if len(specs) <= NAMED:
         first = {name: jax.tree.map(lambda leaf: leaf[0], rated[name].efficiencies) for name in specs}
         return tuple(host_note(spec, first[name]) for name, spec in specs.items())
     unknown = [name for name, spec in specs.items() if host_of(spec) is None]

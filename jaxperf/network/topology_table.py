@@ -74,10 +74,10 @@ def predict_topology(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any
     for row in range(rows):
         try:
             asked = _asked({name: cells[row] for name, cells in columns.items()})
-            label = _text(columns, "together", row) or f"row {row}"
+            label = _together(columns, row) or f"row {row}"
             if isinstance(asked.network, Tree):
                 groups.setdefault(label, []).append((row, asked))
-            elif _text(columns, "together", row):
+            elif _together(columns, row):
                 raise InputError("together: only rows on a fat-tree share links; leave it empty on axes.")
             else:
                 _put(found, row, _on_axes(asked), asked.told)
@@ -110,8 +110,8 @@ def _asked(row: Mapping[str, Any]) -> Asked:
     return Asked(op, size, network, told, "" if row.get("nodes") is None else str(row["nodes"]).strip())
 
 
-def _text(columns: Mapping[str, Sequence[Any]], name: str, row: int) -> str:
-    cell = columns[name][row] if name in columns else None
+def _together(columns: Mapping[str, Sequence[Any]], row: int) -> str:
+    cell = columns["together"][row] if "together" in columns else None
     return "" if cell is None or cell != cell else str(cell).strip()
 
 

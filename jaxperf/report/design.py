@@ -62,15 +62,15 @@ def _fact_rows(question: Question, found: Design) -> list[dict[str, Any]]:
     for name, number in found.changes.items():
         if isinstance(number, Mapping):
             old = getattr(question.spec, name)
-            rows += [_row("fact", f"{name}.{part}", part_of(old, part), at) for part, at in number.items()]
+            rows += [_row(f"{name}.{part}", part_of(old, part), at) for part, at in number.items()]
         else:
-            rows.append(_row("fact", name, getattr(question.spec, name), number))
+            rows.append(_row(name, getattr(question.spec, name), number))
     return rows
 
 
-def _row(what: str, name: str, old: Any, number: float) -> dict[str, Any]:
+def _row(name: str, old: Any, number: float) -> dict[str, Any]:
     empty = dict.fromkeys(("lower", "upper", "limit", *(f"per_{size}" for size in SIZES)))
-    return {"what": what, "name": name, "unit": old.unit, "base": old.si, "design": float(number), **empty}
+    return {"what": "fact", "name": name, "unit": old.unit, "base": old.si, "design": float(number), **empty}
 
 
 def _measure_rows(question: Question, found: Design) -> list[dict[str, Any]]:

@@ -88,7 +88,7 @@ def _shared_by(weights: Fields) -> int | None:
         block = weights.listing("block_structure", int, 2, "side of a block")
         return 128 * 128 if block is None else check_count("block_structure", block[0] * block[1])
     if strategy in ("group", "tensor_group"):
-        return group_size(weights, "group_size", 128)
+        return group_size(weights, 128)
     return None
 
 
@@ -135,7 +135,7 @@ def _quark_scheme(scheme: Fields) -> Quantization:
     assert weights is not None
     kind, bits = _quark_number(weights)
     activations = None if inputs is None else "{}{}".format(*_short(_quark_number(inputs)))
-    group = group_size(weights, "group_size", None) if short_text(weights, "qscheme", "") == "per_group" else None
+    group = group_size(weights, None) if short_text(weights, "qscheme", "") == "per_group" else None
     return Quantization(
         "quark",
         nearest_format(scheme, kind, bits, activations, group),

@@ -66,7 +66,7 @@ def _rounded(fields: Fields) -> Quantization:
             said = f"auto-round's data_type {show(kind)} was read as weight-only integers of the same bits."
             fields.notes.append(said)
         return _signed(fields, "auto-round")
-    bits, group = fields.count("bits", largest=8), group_size(fields, "group_size", 32)
+    bits, group = fields.count("bits", largest=8), group_size(fields, 32)
     narrow = fields.optional_count("act_bits", largest=32) or WIDEST
     activations = f"fp{narrow}" if narrow < WIDEST else None
     name = nearest_format(fields, "float", bits, activations, group)

@@ -78,14 +78,14 @@ def _fp_quant(fields: Fields) -> Quantization:
 def _higgs(fields: Fields) -> Quantization:
     """Grids of Gaussian optimal points, one fp16 scale to a group (arXiv:2411.17525)."""
     bits = 4 if fields.find("bits") is None else fields.count("bits", largest=8)
-    group, excluded = group_size(fields, "group_size", 256), excluded_modules(fields, "modules_to_not_convert")
+    group, excluded = group_size(fields, 256), excluded_modules(fields, "modules_to_not_convert")
     return Quantization("higgs", nearest_format(fields, "codebook", bits, None), bits, group, excluded=excluded)
 
 
 def _w4afp8(fields: Fields) -> Quantization:
     """Routed experts in 4 bits times fp8, one scale to 128 weights, and all else as in `_fp8` (SGLang's w4afp8)."""
     rest = _fp8(fields)
-    experts = Quantization("w4afp8", "int4_fp8", 4, group_size(fields, "group_size", 128), "bf16", activations="fp8")
+    experts = Quantization("w4afp8", "int4_fp8", 4, group_size(fields, 128), "bf16", activations="fp8")
     parts = [((), experts), (NOT_EXPERTS, dataclasses.replace(rest, method="w4afp8", excluded=()))]
     return dataclasses.replace(mixed(fields, parts), excluded=rest.excluded)
 
@@ -148,7 +148,7 @@ def _hqq(fields: Fields) -> Quantization:
     weights = inner_fields(inner, "weight_quant_params") if inner else None
     if weights is None:
         raise InputError("quant_config.weight_quant_params is missing; hqq needs it with nbits and group_size.")
-    bits, group = weights.count("nbits", largest=8), group_size(weights, "group_size", None)
+    bits, group = weights.count("nbits", largest=8), group_size(weights, None)
     return Quantization(
         "hqq",
         nearest_format(fields, "int", bits, None, group, asymmetric=True),

@@ -30,7 +30,7 @@ def mlx(fields: Fields) -> Quantization:
 def _scheme(fields: Fields) -> Quantization:
     mode = choice(fields, "mode", ("affine", *MODES), "affine")
     if mode == "affine":
-        bits, group = fields.count("bits", largest=8), group_size(fields, "group_size", 64)
+        bits, group = fields.count("bits", largest=8), group_size(fields, 64)
         return Quantization("mlx", nearest_format(fields, "int", bits, None, group, True), bits, group, "fp32")
     bits, group, scale = MODES[mode]
     return Quantization("mlx", nearest_format(fields, "float", bits, None, group), bits, group, scale)

@@ -78,7 +78,7 @@ def _scheme(fields: Fields, algorithm: str) -> Quantization:
     if algorithm not in ALGORITHMS:
         raise InputError(f"quant_algo is {show(algorithm)}; it must be one of {', '.join(ALGORITHMS)}, {MIXED}.")
     kind, bits, group, scale, activations = ALGORITHMS[algorithm]
-    group = group_size(fields, "group_size", group)
+    group = group_size(fields, group)
     name = nearest_format(fields, kind, bits, activations, group)
     return Quantization("modelopt", name, bits, group, scale, activations=activations)
 

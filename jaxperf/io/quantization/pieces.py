@@ -91,15 +91,15 @@ def inner_fields(fields: Fields, field: str) -> Fields | None:
     return Fields(found[1], fields.name, found[0], fields.notes)
 
 
-def group_size(fields: Fields, field: str, default: int | None, whole: tuple[int, ...] = (-1,)) -> int | None:
+def group_size(fields: Fields, default: int | None, whole: tuple[int, ...] = (-1,)) -> int | None:
     """Weights to a scale; None, one to a row or more, where the file has a number of `whole`: -1 is a whole row."""
-    found = fields.find(field)
+    found = fields.find("group_size")
     if found is None:
         return default
     size = found[1]
     if type(size) is not int or not (size in whole or 1 <= size <= LARGEST_COUNT):
         raise InputError(
-            f"{field} is {show(size)}; it must be -1 (one scale to a row) or an integer from 1 to {LARGEST_COUNT}."
+            f"group_size is {show(size)}; it must be -1 (one scale to a row) or an integer from 1 to {LARGEST_COUNT}."
         )
     return None if size in whole else size
 
@@ -160,7 +160,7 @@ def grouped_integers(fields: Fields, method: str, zero_points: bool, used: bool 
     **Arguments:** `zero_points`: the files hold them; `used`: kernels read them (as `zero_points` if absent).
     """
     whole = (-1, 0) if method == "auto-round" else (-1,)  # whose 0 is one scale to a tensor
-    bits, group = fields.count("bits", largest=8), group_size(fields, "group_size", 128, whole)
+    bits, group = fields.count("bits", largest=8), group_size(fields, 128, whole)
     return Quantization(
         method,
         nearest_format(fields, "int", bits, None, group, zero_points if used is None else used),

@@ -83,7 +83,7 @@ def _scheme(fields: Fields, kind: Any, arguments: Any) -> Quantization:
     own = Fields(arguments, fields.name, "quant_type", fields.notes)
     if "intx" in _key(kind):
         bits, group = _intx_bits(arguments.get("weight_dtype")), _granularity(own, group)
-    group = group_size(own, "group_size", group)
+    group = group_size(own, group)
     affine = number == "int" and bits < 8 and "intx" not in _key(kind)  # Intx is symmetric by default
     return Quantization(
         "torchao",
@@ -113,4 +113,4 @@ def _granularity(own: Fields, default: int | None) -> int | None:
     kind, arguments = _typed(found)
     if kind != "PerGroup":
         return None
-    return group_size(Fields({**found, **arguments}, own.name, "granularity", own.notes), "group_size", default)
+    return group_size(Fields({**found, **arguments}, own.name, "granularity", own.notes), default)

@@ -35,7 +35,7 @@ def _classified(tape: Tape, x: Tensor) -> Tensor:
 def resnet(depths: tuple[int, ...], bottleneck: bool, tape: Tape, batch: int, size: int) -> Tensor:
     """Four stages of residual blocks of 64, 128, 256 and 512 channels, four times as many out of a bottleneck."""
     x = tape.input("pixels", batch, 3, size, size)
-    x = pool(tape, _conv_norm(tape, x, 64, 7, "stem", stride=2), 3, 2, "pool", padding=1)
+    x = pool(tape, _conv_norm(tape, x, 64, 7, "stem", stride=2), 3, padding=1)
     block = _bottleneck if bottleneck else _basic
     for stage, depth in enumerate(depths):
         for index in range(depth):
@@ -73,7 +73,7 @@ def vgg16(tape: Tape, batch: int, size: int) -> Tensor:
             for index in range(depth):
                 x = convolution(tape, x, channels, 3, f"conv{index}", padding=1, bias=True)
                 x = ACTIVATIONS["relu"](tape, x)
-            x = pool(tape, x, 2, 2, "pool")
+            x = pool(tape, x, 2)
     x = view(tape, x, batch, x.elements // batch, name="flatten")
     for index in range(2):
         x = dropout(tape, ACTIVATIONS["relu"](tape, linear(tape, x, 4096, f"dense{index}")))

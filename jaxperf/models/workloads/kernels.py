@@ -7,9 +7,9 @@ from jaxperf.models.graph import Op
 HOST = Op("none", {})  # a call of the framework that launches nothing, such as a view
 
 
-def gemm(m: float, n: float, k: float, note: str = "linear") -> Op:
+def gemm(m: float, n: float, k: float) -> Op:
     """[m, k] x [k, n]."""
-    return Op("gemm", {"m": m, "n": n, "k": k}, note=note)
+    return Op("gemm", {"m": m, "n": n, "k": k}, note="linear")
 
 
 def bmm(batch: float, m: float, n: float, k: float) -> Op:
@@ -35,9 +35,9 @@ def stream(note: str, inputs: float, outputs: float, rows: float = 1.0) -> Op:
     return Op("elementwise", {"elements_in": inputs, "elements_out": outputs, "rows": max(rows, 1.0)}, note=note)
 
 
-def norm(rows: float, columns: float, note: str = "norm") -> Op:
+def norm(rows: float, columns: float) -> Op:
     """A normalization of `rows` rows."""
-    return Op("norm", {"rows": rows, "columns": columns}, note=note)
+    return Op("norm", {"rows": rows, "columns": columns}, note="ln")
 
 
 def softmax(rows: float, columns: float) -> Op:

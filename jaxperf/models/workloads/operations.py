@@ -86,12 +86,12 @@ def multiply(tape: Tape, x: Tensor, y: Tensor, name: str = "mul") -> Tensor:
     return tape.record(name, "elementwise", (x, y), x.shape, forward, backward)
 
 
-def power(tape: Tape, x: Tensor, name: str = "pow") -> Tensor:
+def power(tape: Tape, x: Tensor) -> Tensor:
     """x**p: the gradient is dY (p x**(p - 1)) in three kernels."""
     elements, rows = x.elements, x.rows
     single = [stream("powu", elements, elements, rows), stream("mulu", elements, elements, rows)]
     backward = [*single, stream("mul", 2 * elements, elements, rows)]
-    return tape.record(name, "elementwise", (x,), x.shape, [stream("powu", elements, elements, rows)], backward)
+    return tape.record("pow", "elementwise", (x,), x.shape, [stream("powu", elements, elements, rows)], backward)
 
 
 def dropout(tape: Tape, x: Tensor) -> Tensor:
@@ -112,14 +112,14 @@ def chosen(tape: Tape, x: Tensor, mask: float, name: str = "where") -> Tensor:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def softmax(tape: Tape, x: Tensor, name: str = "softmax") -> Tensor:
+def softmax(tape: Tape, x: Tensor) -> Tensor:
     """Rows of the last axis: the gradient is the product of dY and y, and a kernel that reads it and y once more.
 
     (aten/src/ATen/native/cuda/SoftMax.cu: `tmp = grad * output`, then the row kernel.)
     """
     elements, rows = x.elements, x.rows
     backward = [stream("mul", 2 * elements, elements, rows), stream("softmax gradient", 2 * elements, elements, rows)]
-    return tape.record(name, "softmax", (x,), x.shape, [kernels.softmax(rows, x.shape[-1])], backward)
+    return tape.record("softmax", "softmax", (x,), x.shape, [kernels.softmax(rows, x.shape[-1])], backward)
 
 
 def layer_norm(tape: Tape, x: Tensor, name: str, bias: bool = True, weight: bool = True) -> Tensor:
@@ -129,7 +129,7 @@ def layer_norm(tape: Tape, x: Tensor, name: str, bias: bool = True, weight: bool
     if weight:
         backward.append(stream("norm weight gradient", 2 * elements, (1 + bias) * columns, columns))
     parameters = (columns,) * (1 + bias) if weight else ()
-    return tape.record(name, "norm", (x,), x.shape, [kernels.norm(x.rows, columns, "ln")], backward, parameters)
+    return tape.record(name, "norm", (x,), x.shape, [kernels.norm(x.rows, columns)], backward, parameters)
 
 
 def rms_norm(tape: Tape, x: Tensor, name: str, weight: bool = True) -> Tensor:
@@ -149,10 +149,10 @@ def _weighted(tape: Tape, x: Tensor) -> Tensor:
     return tape.record("scale", "elementwise", (x,), x.shape, [forward], backward, (columns,))
 
 
-def mean(tape: Tape, x: Tensor, name: str = "mean") -> Tensor:
+def mean(tape: Tape, x: Tensor) -> Tensor:
     """Over the last axis: the gradient is divided and spread over it."""
     forward, backward = stream("mean", x.elements, x.rows, x.rows), stream("divu", x.rows, x.elements, x.rows)
-    return tape.record(name, "mean", (x,), (*x.shape[:-1], 1), [forward], [backward])
+    return tape.record("mean", "mean", (x,), (*x.shape[:-1], 1), [forward], [backward])
 
 
 def inverse_root(tape: Tape, x: Tensor) -> Tensor:
@@ -192,10 +192,10 @@ def part(tape: Tape, x: Tensor, *shape: float, name: str = "getitem") -> Tensor:
     return tape.record(name, "view", (x,), shape, [HOST], [movement(piece, whole)])
 
 
-def split(tape: Tape, x: Tensor, widths: Sequence[float], name: str = "split") -> tuple[Tensor, ...]:
+def split(tape: Tape, x: Tensor, widths: Sequence[float]) -> tuple[Tensor, ...]:
     """Parts of the last axis, without a kernel; backward their gradients are joined by one copy."""
     size = x.elements * tape.itemsize
-    joined = tape.record(name, "view", (x,), x.shape, [HOST], [movement(size, size)])
+    joined = tape.record("split", "view", (x,), x.shape, [HOST], [movement(size, size)])
     return tuple(_piece(tape, joined, width, index) for index, width in enumerate(widths))
 
 

@@ -61,14 +61,14 @@ def group_norm(tape: Tape, x: Tensor, groups: int, name: str) -> Tensor:
     return tape.record(name, "norm", (x,), x.shape, forward, backward, (channels, channels))
 
 
-def pool(tape: Tape, x: Tensor, kernel: int, stride: int, name: str, padding: int = 0) -> Tensor:
-    """The maximum of each window; backward each gradient goes to the index that was kept (8 bytes an element)."""
+def pool(tape: Tape, x: Tensor, kernel: int, padding: int = 0) -> Tensor:
+    """The maximum of each window, two apart; backward each gradient goes to the index kept (8 bytes an element)."""
     images, channels, side, _ = x.shape
-    out = output_side(side, kernel, stride, padding)
+    out = output_side(side, kernel, 2, padding)
     y = images * channels * out * out
     kept = y * (1 + 8 / tape.itemsize)
     forward, backward = stream("max pool", x.elements, kept, images * channels), stream("max pool", kept, x.elements)
-    return tape.record(name, "pool", (x,), (images, channels, out, out), [forward], [backward])
+    return tape.record("pool", "pool", (x,), (images, channels, out, out), [forward], [backward])
 
 
 def average(tape: Tape, x: Tensor) -> Tensor:
