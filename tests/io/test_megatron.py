@@ -70,6 +70,7 @@ def test_the_defaults_are_megatrons(tmp_path: Path) -> None:
     assert (found.ffn, found.gated, found.kv_heads, found.global_batch, found.data_parallel) == (256, False, 4, 16, 8)
     assert (found.recompute, found.zero, found.vocab, found.experts) == ("none", 0, None, None)
     assert any("tokenizer" in note for note in found.notes)
+    assert "--global-batch-size is not given; 16, Megatron's default." in found.notes
     gated = read(ARGUMENTS.replace("64", "4096") + "--swiglu", tmp_path)
     assert (gated.ffn, gated.gated) == (int(4096 * 4 * 2 / 3 / 64) * 64, True)
     assert read(ARGUMENTS + "--group-query-attention --num-query-groups 2", tmp_path).kv_heads == 2
@@ -160,6 +161,27 @@ def test_contradictions_are_refused_by_the_name_of_the_option(text: str, says: s
     with pytest.raises(InputError) as error:
         read(text, tmp_path)
     assert says in str(error.value) and "run.args" in str(error.value)
+
+
+@pytest.mark.parametrize("value", [" false", " False", "=0", " no", " true"])
+@pytest.mark.parametrize("flag", ["--sequence-parallel", "--swiglu", "--use_distributed_optimizer"])
+def test_a_flag_that_is_told_no_is_not_taken_for_a_yes(flag: str, value: str, tmp_path: Path) -> None:
+    said = rf"run\.args: {flag.replace('_', '-')} takes no value, but '{value[1:]}' follows it"
+    with pytest.raises(InputError, match=said):
+        read(f"{ARGUMENTS} --tensor-model-parallel-size 2 {flag}{value} --seed 1", tmp_path)
+    alone = read(f"{ARGUMENTS} --tensor-model-parallel-size 2 {flag} 1>log", tmp_path)
+    assert alone.sequence_parallel or alone.gated or alone.zero == 1
+
+
+@pytest.mark.parametrize("option", ["--fp8-format e5m2", "--fp8-recipe mxfp", "--fp4-format nvfp4", "--fp8-format"])
+def test_a_format_that_is_none_is_refused(option: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{option.split()[0]} is '.*'; it must be one of "):
+        read(f"{ARGUMENTS} {option}", tmp_path)
+
+
+@pytest.mark.parametrize("end", ["2>&1 | tee log", "2>errors", "1>log 2>&1", "2> errors &", "&> log", ">log2"])
+def test_where_the_output_goes_is_no_value(end: str, tmp_path: Path) -> None:
+    assert read(f"{ARGUMENTS} --vocab-size 51200 {end}", tmp_path).vocab == 51200
 
 
 def test_the_number_of_devices_must_be_known(tmp_path: Path) -> None:

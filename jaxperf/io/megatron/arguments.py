@@ -13,7 +13,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.megatron.deepspeed import in_megatrons_words, software
 from jaxperf.io.megatron.experts import expert_fields
 from jaxperf.io.megatron.layers import read_of, recompute_fields
-from jaxperf.io.megatron.meanings import AS_MEASURED, LATENT, NO_COLUMN, READ, WITHOUT_EFFECT, changes_a_step
+from jaxperf.io.megatron.meanings import AS_MEASURED, FLAGS, LATENT, NO_COLUMN, READ, WITHOUT_EFFECT, changes_a_step
 from jaxperf.io.megatron.options import read_options
 from jaxperf.io.megatron.reader import Reader, option_text
 from jaxperf.io.megatron.stages import LAYOUT, interleave_of
@@ -33,6 +33,11 @@ _LATENT = {
     "v_head_dim": ("v_head_dim", 128),
 }
 _MIXED_METHOD = "a2a+p2p"  # all-to-all within groups of ranks, a ring between these
+_FORMATS = {
+    "fp4_format": ("e2m1",),
+    "fp8_format": ("e4m3", "hybrid"),
+    "fp8_recipe": ("tensorwise", "delayed", "mxfp8", "blockwise", "custom"),
+}
 _GRADIENTS = 4.0 / 6.0  # of the bytes that data-parallel ranks exchange in mixed precision: fp32 there, 16 bits back
 
 
@@ -45,6 +50,7 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
     """
     reader = Reader(in_megatrons_words(read_options(path, changes_a_step)), str(path))
     reader.refuse(("fp16", "bf16"), ("recompute_activations", "recompute_granularity"))
+    reader.alone(FLAGS)
     notes: list[str] = []
     tensor, pipeline, context = (
         reader.count(name, 1)
@@ -58,6 +64,8 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         )
     data = total // (tensor * pipeline * context)
     micro = reader.count("micro_batch_size")
+    if not reader.flag("global_batch_size"):
+        notes.append(f"--global-batch-size is not given; {micro * data}, Megatron's default.")
     sequence = reader.flag("sequence_parallel")
     if sequence and tensor == 1:
         notes.append("--sequence-parallel has no effect without tensor parallelism.")
@@ -230,8 +238,9 @@ def _context_method(reader: Reader) -> str | None:
 
 
 def _dtype(reader: Reader) -> str:
-    if reader.flag("fp4_format"):
+    told = {name: reader.word(name, allowed) for name, allowed in _FORMATS.items()}
+    if told["fp4_format"]:
         return "nvfp4"
-    if any(map(reader.flag, ("fp8_format", "fp8_hybrid", "fp8_e4m3"))):
-        return "mxfp8" if reader.options.get("fp8_recipe") == ["mxfp8"] else "fp8"
+    if told["fp8_format"] or reader.flag("fp8_hybrid") or reader.flag("fp8_e4m3"):
+        return "mxfp8" if told["fp8_recipe"] == "mxfp8" else "fp8"
     return "fp16" if reader.flag("fp16") else "bf16" if reader.flag("bf16") else "fp32"

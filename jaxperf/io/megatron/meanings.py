@@ -23,6 +23,14 @@ READ = frozenset(
     cpu_optimizer use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_builder no_pipeline_parallel
     enable_expert_tensor_parallelism""".split()
 )
+# Of these, those that are given alone.
+FLAGS = frozenset(
+    """group_query_attention swiglu use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp use_custom_fsdp
+    recompute_activations checkpoint_activations sequence_parallel fp16 bf16 fp8_hybrid fp8_e4m3
+    untie_embeddings_and_output_weights overlap_grad_reduce overlap_param_gather deepspeed
+    deepspeed_activation_checkpointing optimizer_cpu_offload overlap_cpu_optimizer_d2h_h2d cpu_optimizer
+    no_pipeline_parallel enable_expert_tensor_parallelism multi_latent_attention""".split()
+)
 # Latent attention; without the first, the others mean nothing.
 LATENT = frozenset("multi_latent_attention q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim".split())
 # What changes a step and has no column in a table of steps -> the value that is taken instead.

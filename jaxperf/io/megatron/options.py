@@ -25,7 +25,9 @@ _ASSIGNMENT = re.compile(
 _VARIABLE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
 _ARITHMETIC = re.compile(r"\$\(\(([^()]*)\)\)")
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
-_WORD = re.compile(r"[;|&<>()]+|[^\s;|&<>()]+")
+# Signs of the shell, with the stream that goes to a file or another stream (2>&1), and what is between them.
+_WORD = re.compile(r"\d?>[>&]*\d?|[;|&<>()]+|[^\s;|&<>()]+")
+_SIGNS = frozenset(";|&<>()")
 _PROGRAM = re.compile(r".*\.py|-[A-Za-z]")  # what a launcher runs, after its own options: a script, or -m and a module
 _BACKSLASH = "\\"
 _QUOTES = "\"'"
@@ -157,7 +159,7 @@ def _options(words: list[str]) -> list[tuple[str, list[str]]]:
             name, sign, value = word[2:].partition("=")
             found.append((name.replace("-", "_"), [value] if sign else []))
             open_option = not sign
-        elif set(word) <= set(";|&<>()") or _PROGRAM.fullmatch(word):
+        elif not word or set(word) & _SIGNS or _PROGRAM.fullmatch(word):
             open_option = False
         elif open_option:
             found[-1][1].append(word)

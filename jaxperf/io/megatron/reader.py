@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hwspecs.errors import InputError
 from hwspecs.whole import whole_number
 from jaxperf.core.cells import float_or_nan
 from jaxperf.io.megatron.options import Options
+
+_YES_OR_NO = frozenset("true false yes no on off none null 0 1".split())
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,16 @@ class Reader:
         if text not in allowed:
             raise InputError(f"{self.source}: {option_text(name)} is '{text}'; it must be one of {', '.join(allowed)}.")
         return text
+
+    def alone(self, names: Collection[str]) -> None:
+        """Raises `InputError` for one of these options that is told yes or no: it is set by being there, so that a
+        "false" behind it would count as a yes."""
+        for name, values in self.options.items():
+            if name in names and len(values) == 1 and values[0].lower() in _YES_OR_NO:
+                raise InputError(
+                    f"{self.source}: {option_text(name)} takes no value, but '{values[0]}' follows it; "
+                    "give it alone, or leave it out."
+                )
 
     def refuse(self, *pairs: tuple[str, str]) -> None:
         """Raises `InputError` where both options of a pair are given."""
