@@ -10,6 +10,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -102,7 +103,8 @@ def print_notes(out: Console, notes: Iterable[str], quiet: bool) -> None:
 
 
 def console(stderr: bool = False) -> Console:
-    """Plain output when piped: as wide as the table needs, so that nothing is cut.
+    """Plain output when piped. A table is as wide as it needs on a terminal too, so that nothing is cut: a narrower
+    one wraps its lines.
 
     Text is printed as it is: a name of the user's may hold what rich would take for its markup or for an emoji.
     """
@@ -113,13 +115,25 @@ def console(stderr: bool = False) -> Console:
 
 
 class _Trimmed(Console):
-    """Prints no spaces at the ends of lines, with which tables fill their last column."""
+    """Prints tables whole, and no spaces at the ends of lines, with which tables fill their last column."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        with self.capture() as captured:
-            super().print(*objects, **options)
+        there = self.width
+        self.width = max([there, *(_width(each) for each in objects if isinstance(each, Table))])
+        try:
+            with self.capture() as captured:
+                super().print(*objects, **options)
+        finally:
+            self.width = there
         self.file.write(ENDS.sub(r"\1", captured.get()))
         self.file.flush()
+
+
+def _width(whole: Table) -> int:
+    """Characters of a table's longest line, or its title, when nothing is cut."""
+    unbounded = Console(width=10**6, markup=False, emoji=False)
+    title = whole.title.cell_len if isinstance(whole.title, Text) else 0
+    return max(title, Measurement.get(unbounded, unbounded.options, whole).maximum)
 
 
 def bold(head: str, rest: str = "") -> Text:

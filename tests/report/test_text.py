@@ -73,6 +73,20 @@ def test_a_table_is_not_cut() -> None:
     assert "a" * 60 in text and "3 of one, 4 of two" in text and "…" not in text
 
 
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_a_narrow_terminal_cuts_no_name_and_no_figure(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """`jaxperf rank` showed no names of devices on a terminal of 80 columns."""
+    out = console()
+    out.width = width
+    title, names = "a title that is longer than its table", ("device", "tokens/s/device", "range", "decode limited by")
+    out.print(table(title, names, [("h100-sxm", "2922", "[2169, 3338]", "memory 95%, kernel launch 2%")]))
+    said = capsys.readouterr().out
+    for word in (title, *names, "h100-sxm", "2922", "[2169, 3338]", "memory 95%, kernel launch 2%"):
+        assert word in said, word
+    out.print("word " * 30)
+    assert out.width == width and max(map(len, capsys.readouterr().out.splitlines())) <= width
+
+
 def test_a_title_is_not_folded_to_its_table(capsys: pytest.CaptureFixture[str]) -> None:
     title = "199 of 200 requests completed, scheduler sarathi_fixed"
     console().print(table(title, ("ms", "mean"), [("ttft", "1.0")]))
