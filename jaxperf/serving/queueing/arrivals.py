@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.serving.queueing.gamma import gamma_below
 
 FEWEST = 1e-6  # requests, in place of none
 EVENEST = 0.01  # c^2 in place of less: as good as clockwork
@@ -63,13 +64,34 @@ def queue_found(utilization: Scalar, variation: Scalar | None) -> Scalar:
     return jnp.maximum(start + (found - start) / (1.0 - slope), 0.0)
 
 
-def work_found(queue: Scalar, utilization: Scalar, variation: Scalar | None, service: Scalar) -> Scalar:
-    """Work that an arrival finds over what Poisson's finds [1]; `queue`: `queue_found`, `service`: the squared
-    coefficient of variation of the work of one.
+def meets(utilization: Scalar, variation: Scalar | None, service: Scalar) -> Scalar:
+    """Probability that an arrival finds work [1]; `service`: squared coefficient of variation of the work of one.
 
-    GI/M/1's, and what of heavy traffic's (c^2 + c_s^2) / (1 + c_s^2) is not exponential work's (Allen and Cunneen).
+    In front of exponential work, and in bursts, GI/M/1's sigma. Even arrivals in front of works of one length T = rho /
+    lambda find as much less than Poisson's as the next one comes less often in T, P(gap < T) / (1 - e^-rho) of rho, and
+    what lies between is in proportion: beside Lindley's recursion from 6 % low to 12 % high for c^2 from 1/4 on and rho
+    up to 0.9, at 1/10 within 25 % from rho = 0.35 on. Poisson's: rho.
+    """
+    queue = queue_found(utilization, variation)
+    exponential = queue / (1.0 + queue)
+    if variation is None:
+        return exponential
+    rho = jnp.clip(utilization, FEWEST, 1.0)
+    even = rho * gamma_below(rho, jnp.clip(variation, EVENEST, 1.0)) / -jnp.expm1(-rho)
+    found = even + jnp.minimum(service, 1.0) * (exponential - even)
+    return jnp.where(variation < 1.0, found, exponential)
+
+
+def work_found(utilization: Scalar, variation: Scalar | None, service: Scalar) -> Scalar:
+    """Work that an arrival finds over what Poisson's finds [1]; `service`: squared coefficient of variation of the work
+    of one.
+
+    GI/M/1's, and what of heavy traffic's (c^2 + c_s^2) / (1 + c_s^2) is not exponential work's (Allen and Cunneen), of
+    those that find any: found less often (`meets`), it is hardly less.
     """
     if variation is None:
-        return jnp.ones_like(queue)
+        return jnp.ones_like(utilization)
+    queue = queue_found(utilization, variation)
     exponential = queue * (1.0 - utilization) / jnp.maximum(utilization, FEWEST)
-    return exponential * 2.0 * (variation + service) / ((1.0 + variation) * (1.0 + service))
+    often = meets(utilization, variation, service) * (1.0 + queue) / jnp.maximum(queue, FEWEST)
+    return exponential * often * 2.0 * (variation + service) / ((1.0 + variation) * (1.0 + service))

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar
-from jaxperf.serving.queueing.arrivals import cluster, queue_found
+from jaxperf.serving.queueing.arrivals import cluster, meets
 from jaxperf.serving.queueing.decoding import after_first, clump, decode_time, mates, row_left, rows_of, step_and_slope
 from jaxperf.serving.queueing.engine import (
     FULL,
@@ -116,7 +116,7 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     bursts = 2.0 * cluster(0.5 * batch, load.variation)  # of the variance of a number of arrivals, beyond Poisson's
     squares = mean_over(load.prompt, delays**2) + bursts * mean_over(load.prompt, delays) ** 2
     prefill_share = jnp.minimum(load.rate * steps / over, 1.0)
-    queue = queue_found(jnp.minimum(prefill_share, FULL), load.variation)
+    chance = meets(jnp.minimum(prefill_share, FULL), load.variation, found.wait.uneven)
     stable = utilization < 1.0
     known = functools.partial(jnp.where, stable)
     return SteadyQueue(
@@ -126,7 +126,7 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
         batch=known(batch, jnp.nan),
         spread=spread,
         prefill_share=prefill_share,
-        meets=queue / (1.0 + queue) * slots.before,
+        meets=chance * slots.before,
         utilization=utilization,
         stable=stable,
         step=at.step,

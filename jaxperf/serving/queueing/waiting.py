@@ -27,8 +27,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar
-from jaxperf.serving.queueing.arrivals import after_arrival, cluster, queue_found, work_found
+from jaxperf.serving.queueing.arrivals import after_arrival, cluster, meets, work_found
 from jaxperf.serving.queueing.engine import (
+    FEWEST,
     FULL,
     SHORTEST,
     Engine,
@@ -46,10 +47,10 @@ LEAST_REST = 0.25  # of the unfinished work is the step in progress: a bound tha
 class Wait(NamedTuple):
     """What an arrival finds: the `company` of its prompt, work `unfinished` before its own step [s], of which
     `queued` are prompts with a mean square of `square` [s^2] and `idle` the rest of a step [s]; the share of the time
-    that prompts keep the way into the engine, `entered`, and `prompts` of a step that has any [1]; others `beside` it
-    in its last step [1], and what they add to that of each class [K] with the `further` step, `ending`: of it `later`
-    by those that come in its own steps before [s], of which there are any so `often` [1], the rest by those that come
-    while it waits."""
+    that prompts keep the way into the engine, `entered`, and `prompts` of a step that has any [1]; `uneven`: the
+    squared coefficient of variation of what one takes of the steps [1]; others `beside` it in its last step [1], and
+    what they add to that of each class [K] with the `further` step, `ending`: of it `later` by those that come in its
+    own steps before [s], of which there are any so `often` [1], the rest by those that come while it waits."""
 
     company: Company
     unfinished: Scalar
@@ -58,6 +59,7 @@ class Wait(NamedTuple):
     idle: Scalar
     entered: Scalar
     prompts: Scalar
+    uneven: Scalar
     beside: Scalar
     ending: Float[Array, " K"]
     later: Float[Array, " K"]
@@ -89,10 +91,11 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     Where a prompt fills a step, a queue lets requests begin to decode as fast as prompts are computed, faster than they
     come: the longer it has lasted, the more decodes are in its steps and the less room is for prompts (`Growing`).
 
-    Bursts make the queue as much longer as `arrivals.work_found` says, and others come until the own step begins: while
-    the step in progress goes on, which of the unfinished work is what those before in that step do not add, as many as
-    come after. Two terms are heuristics, chosen by the errors in docs/steady.md: what a burst adds to `idle` (half of
-    those that come in a step's rest came as Poisson's do, half as the queue did) and the `wait` that shares `others`.
+    Bursts make the queue as much longer as `arrivals.work_found` says, even arrivals as much shorter, and others come
+    until the own step begins: while the step in progress goes on, which of the unfinished work is what those before in
+    that step do not add, as many as come after. Two terms are heuristics, chosen by the errors in docs/steady.md: what
+    a burst adds to `idle` (half of those that come in a step's rest came as Poisson's do, half as the queue did) and
+    the `wait` that shares `others`.
     """
     ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
     dealt = entering(prefill.room, load, engine)
@@ -115,10 +118,10 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     entered = found * over / jnp.maximum(over, stages)
     part = floor / prompts  # of what a step takes without prompts, to each of them
     spread = (square - mean**2) / jnp.maximum((mean + part) ** 2, SHORTEST**2)
-    busy = jnp.clip(load.rate * (mean + part), SHORTEST, FULL)
-    queue = queue_found(busy, load.variation)
-    more = work_found(queue, busy, load.variation, spread)
-    meets = jnp.maximum(queue / (1.0 + queue), SHORTEST)
+    busy = jnp.clip(load.rate * (mean + part), FEWEST, FULL)
+    more = work_found(busy, load.variation, spread)
+    chance = jnp.maximum(meets(busy, load.variation, spread), SHORTEST)
+    finds = more * busy / chance
     growing = growing._replace(by=jnp.where(fills, growing.by, 0.0))
 
     def queue_of(longer: Scalar) -> tuple[Scalar, Scalar]:
@@ -126,18 +129,18 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
         kept = 1.0 - jnp.minimum(entered * longer, FULL)
         poisson = 0.5 * load.rate * square * longer**2 / kept
         squared = 2.0 * poisson**2 + load.rate * cube * longer**3 / (3.0 * kept)
-        return poisson * more, squared * more**2 * busy / meets
+        return poisson * more, squared * more * finds
 
     queued, squared = queue_of(jnp.ones_like(found))
     long = growing.after(squared / jnp.maximum(queued, SHORTEST), entered)
     queued, squared = queue_of(growing.after(queued, entered))[0], queue_of(long)[1]
-    often = jnp.minimum(load.rate * part / (1.0 - found) * meets / busy, 1.0)
+    often = jnp.minimum(load.rate * part / (1.0 - found) * chance / busy, 1.0)
     met = often * floor + (1.0 - often) * present * step / ways
     come = load.rate * floor / (1.0 - found)
     idle = 0.5 * met + 0.5 * mean * come * (jnp.minimum(more, 1.0) + more)
     unfinished = idle + queued
     # Those of a burst that wait for prompts: all the work is theirs.
-    wait = jnp.where(load.unevenness > 1.0, meets, 1.0)
+    wait = jnp.where(load.unevenness > 1.0, chance, 1.0)
     others = wait * after_arrival(load.rate * unfinished / (1.0 + entered) / wait, load.variation)
     rest = jnp.maximum(unfinished - others * mean * (1.0 - 1.0 / room), LEAST_REST * unfinished)
     last, each = prefill.last, prefill.last.each / apart
@@ -148,7 +151,20 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     ending = each * beside + (1.0 - 1.0 / prompts) * last.further
     bursts = 1.0 + 2.0 * cluster(0.5 * behind, load.variation)
     company = Company(behind, others, bursts / (1.0 - entered**2))
-    return Wait(company, unfinished, queued, squared, idle, entered, prompts, others, ending, later, -jnp.expm1(-come))
+    return Wait(
+        company,
+        unfinished,
+        queued,
+        squared,
+        idle,
+        entered,
+        prompts,
+        spread,
+        others,
+        ending,
+        later,
+        -jnp.expm1(-come),
+    )
 
 
 def prompts_together(
