@@ -25,6 +25,10 @@ def shared_steps_variance(state: SteadyQueue, load: Load) -> Scalar:
 
     The moments of T are those of a random sum of k prompts: k - 1 are p - 1 in the mean, D of that their variance, and
     as skew as a negative binomial number with both.
+
+    Where arrivals are even, one that comes in a step seldom comes long before its end, nor do others: of the share s /
+    E T of it that a prompt makes, the rest is `finds` as long, and others come so often. What else is in the step goes
+    on whenever they come, and so does an exponential length (the squared coefficient of variation is `uneven`).
     """
     wait, share = state.wait, state.prefill.share / state.overlap
     each, square, cube = _moments(load, share)
@@ -38,7 +42,10 @@ def shared_steps_variance(state: SteadyQueue, load: Load) -> Scalar:
     met = mean + variance / mean
     squared = mean**2 + 3.0 * variance + third / mean
     come = dispersion * (1.0 - found**2) * load.rate * square * met  # bursts vary more than Poisson's
-    return (1.0 / 3.0 + found + found**2) * squared - (0.5 + found) ** 2 * met**2 + come
+    equal = jnp.minimum(each / mean, 1.0) * jnp.maximum(1.0 - wait.uneven, 0.0)
+    finds = 1.0 - jnp.maximum(1.0 - wait.finds, 0.0) * equal
+    rest = (1.0 / 3.0 + found + found**2) * squared - (0.5 + found) ** 2 * met**2
+    return finds**2 * rest + finds * come
 
 
 def in_rows(state: SteadyQueue, load: Load, tokens: Array, mean: Array) -> Float[Array, " K"]:

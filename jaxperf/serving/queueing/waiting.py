@@ -48,9 +48,10 @@ class Wait(NamedTuple):
     """What an arrival finds: the `company` of its prompt, work `unfinished` before its own step [s], of which
     `queued` are prompts with a mean square of `square` [s^2] and `idle` the rest of a step [s]; the share of the time
     that prompts keep the way into the engine, `entered`, and `prompts` of a step that has any [1]; `uneven`: the
-    squared coefficient of variation of what one takes of the steps [1]; others `beside` it in its last step [1], and
-    what they add to that of each class [K] with the `further` step, `ending`: of it `later` by those that come in its
-    own steps before [s], of which there are any so `often` [1], the rest by those that come while it waits."""
+    squared coefficient of variation of what one takes of the steps, and `finds`: the prompts that those find who find
+    any, over what they are where arrivals are Poisson's [1]; others `beside` it in its last step [1], and what they add
+    to that of each class [K] with the `further` step, `ending`: of it `later` by those that come in its own steps
+    before [s], of which there are any so `often` [1], the rest by those that come while it waits."""
 
     company: Company
     unfinished: Scalar
@@ -60,6 +61,7 @@ class Wait(NamedTuple):
     entered: Scalar
     prompts: Scalar
     uneven: Scalar
+    finds: Scalar
     beside: Scalar
     ending: Float[Array, " K"]
     later: Float[Array, " K"]
@@ -160,6 +162,7 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
         entered,
         prompts,
         spread,
+        finds,
         others,
         ending,
         later,
