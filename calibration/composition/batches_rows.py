@@ -59,6 +59,7 @@ class BatchTable:
     """`batches`: the rows that could be read; `reasons`: row -> why it could not; `records`: all rows as they are;
     `notes` on all."""
 
+    path: str
     batches: tuple[Batch, ...]
     reasons: Mapping[int, str]
     records: Sequence[Mapping[str, Any]]
@@ -89,7 +90,9 @@ def read_batches(path: str | Path, directories: Sequence[str] = ()) -> BatchTabl
         except InputError as error:
             reasons[row] = str(error)
     read = {*labels, *(column for held in places.values() for column in held)}
-    return BatchTable(tuple(batches), reasons, records, misspelled_notes(columns, read, absent(COLUMNS, places)))
+    return BatchTable(
+        str(path), tuple(batches), reasons, records, misspelled_notes(columns, read, absent(COLUMNS, places))
+    )
 
 
 def _given(

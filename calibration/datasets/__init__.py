@@ -6,6 +6,7 @@ from calibration.datasets.nccl_tests import NcclLog, read_nccl_log
 from calibration.datasets.nsys import read_nsys
 from calibration.datasets.recognize import format_of, read_measured
 from calibration.datasets.schema import FAMILIES, KernelTable, Problem, Read
+from calibration.datasets.static_batch import StaticBatch, read_static_batches
 from calibration.datasets.tables import iterate_table, read_table
 from calibration.datasets.torch_profiler import read_torch_averages, read_torch_trace
 from calibration.datasets.write import scatter, write_with
@@ -17,12 +18,14 @@ __all__ = [
     "NcclLog",
     "Problem",
     "Read",
+    "StaticBatch",
     "data_hash",
     "format_of",
     "iterate_table",
     "read_measured",
     "read_nccl_log",
     "read_nsys",
+    "read_static_batches",
     "read_table",
     "read_torch_averages",
     "read_torch_trace",

@@ -68,8 +68,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The row of one point, or why there is none."""
+    """One point with its row, or with why there is none."""
 
+    point: Point
     row: Row | None
     problem: str = ""
 
@@ -96,14 +97,14 @@ def measure(
         try:
             timing, drawn = time_point(point, plan, device, flush, meter)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, MemoryError) as error:
-            yield Measurement(None, f"{point.operation.name} {point.sizes} {point.dtype}: {_first_line(error)}")
+            yield Measurement(point, None, f"{point.operation.name} {point.sizes} {point.dtype}: {_first_line(error)}")
             continue
         told = row(point, timing, plan, columns)
         if meter is not None:
             told |= power(drawn)
             if plan.statistic == "sustained" and drawn is not None:
                 told["latency_us"] = told["sustained_us"]
-        yield Measurement(told)
+        yield Measurement(point, told)
 
 
 def time_point(

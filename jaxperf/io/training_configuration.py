@@ -1,4 +1,4 @@
-"""One configuration of a training run: the model's shape and the layout.
+"""One configuration of a training run: the model's shape, the layout, and the system where a file states its numbers.
 
 What the importers of Calculon's files and of Megatron's arguments give; `row` has the columns of measured steps.
 """
@@ -49,6 +49,38 @@ _SIZES = [
 ]
 # A lesser likeness also pairs two options of Megatron: --expert-tensor- and --expert-model-parallel-size.
 _TYPO = 0.86
+
+Share = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class NetworkNumbers:
+    """One network of a system: `bandwidth` of a device [byte/s], `latency` [s], `size`: devices joined [1],
+    `efficiency`: share of the bandwidth that is reached [1]."""
+
+    bandwidth: float
+    latency: float
+    size: int
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class SystemNumbers:
+    """A system in SI units: `matrix_flops`, `vector_flops` [FLOP/s], memory [byte], [byte/s], and the second memory it
+    offloads to; `*_efficiency`: (least FLOP or bytes of an operation, share of the rate that it reaches) pairs;
+    `networks`: the fastest first."""
+
+    matrix_flops: float
+    vector_flops: float
+    memory_capacity: float
+    memory_bandwidth: float
+    offload_capacity: float
+    offload_bandwidth: float
+    matrix_efficiency: tuple[Share, ...]
+    vector_efficiency: tuple[Share, ...]
+    memory_efficiency: tuple[Share, ...]
+    offload_efficiency: tuple[Share, ...]
+    networks: tuple[NetworkNumbers, ...]
 
 
 @dataclass(frozen=True)
@@ -117,6 +149,7 @@ class TrainingConfiguration:
     device: str | None = None
     context_method: str | None = None
     tied: bool | None = None
+    system: SystemNumbers | None = None
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

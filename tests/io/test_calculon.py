@@ -16,7 +16,7 @@ from jaxperf.io.calculon.files import read_calculon
 from jaxperf.io.training_configuration import COLUMNS
 from jaxperf.io.training_rows import read_configuration, rows_from
 
-# calculon-ai/calculon: models/megatron-22B, validation/22B_full, systems/h100_80g_nvl8 (its keys).
+# calculon-ai/calculon: models/megatron-22B, validation/22B_full, systems/h100_80g_nvl8 (shortened tables).
 APPLICATION = {
     **{"hidden": 6144, "feedforward": 24576, "seq_size": 2048, "attn_heads": 64},
     **{"attn_size": 96, "num_blocks": 48},
@@ -28,7 +28,15 @@ EXECUTION = {
     **{"tensor_par_comm_type": "ar", "seq_par_ag_redo": False, "data_par_overlap": False},
     **{"weight_offload": False, "activations_offload": False, "optimizer_offload": False, "training": True},
 }
-SYSTEM = {"matrix": {}, "vector": {}, "mem1": {}, "mem2": {}, "processing_mode": "no_overlap", "networks": []}
+NETWORK = {"bandwidth": 450, "efficiency": 0.6, "size": 8, "latency": 1e-6, "must_be_filled": True}
+SYSTEM = {
+    "matrix": {"tflops": 1000, "gflops_efficiency": {"float16": [[128, 0.95], [0, 0.1]]}},
+    "vector": {"float16": {"tflops": 120, "gflops_efficiency": [[16, 0.95], [0, 0.1]]}},
+    "mem1": {"GiB": 80, "GBps": 3072, "MB_efficiency": [[100, 0.9], [0, 0.3]]},
+    "mem2": {"GiB": 512, "GBps": 450},
+    "processing_mode": "no_overlap",
+    "networks": [NETWORK, {"bw": 50, "eff": 0.9, "size": 65536}],
+}
 Files = Callable[..., list[Path]]
 
 
@@ -49,9 +57,24 @@ def files(tmp_path: Path) -> Files:
     return write
 
 
+def test_the_units_in_the_keys_become_si(files: Files) -> None:
+    found = read_calculon(files()).system
+    assert found is not None
+    assert (found.matrix_flops, found.vector_flops) == (1e15, 120e12)
+    assert (found.memory_capacity, found.memory_bandwidth) == (80 * 2**30, 3072e9)
+    assert (found.offload_capacity, found.offload_bandwidth) == (512 * 2**30, 450e9)
+    assert found.matrix_efficiency == ((128e9, 0.95), (0.0, 0.1))
+    assert found.vector_efficiency == ((16e9, 0.95), (0.0, 0.1))
+    assert found.memory_efficiency == ((100e6, 0.9), (0.0, 0.3))
+    inner, outer = found.networks
+    assert (inner.bandwidth, inner.latency, inner.size, inner.efficiency) == (450e9, 1e-6, 8, 0.6)
+    assert (outer.bandwidth, outer.latency, outer.size) == (50e9, 0.0, 65536)
+
+
 def test_the_order_of_the_files_and_a_folder_of_them_do_not_matter(files: Files) -> None:
     paths = files()
     assert read_calculon(paths) == read_calculon(paths[::-1]) == read_configuration(paths[0].parent)
+    assert read_calculon(paths[:2]).system is None
     shouted = paths[0].rename(paths[0].with_suffix(".JSON"))
     assert (
         read_configuration(shouted.parent)
@@ -153,6 +176,12 @@ def test_whether_compute_hides_what_data_parallel_ranks_exchange(files: Files) -
         ("run", {"num_procs": None}, "none of Calculon's files"),
         ("megatron-22B", {"hidden": "6144"}, 'hidden is "6144"'),
         ("megatron-22B", {"seq_size": None}, "the key seq_size is missing"),
+        ("h100_80g_nvl8", {"networks": []}, "networks is a list of 0"),
+        ("h100_80g_nvl8", {"networks": [{**NETWORK, "efficiency": 2}]}, "network 0: efficiency is 2"),
+        ("h100_80g_nvl8", {"networks": [{**NETWORK, "latency": -1}]}, "network 0: latency is -1"),
+        ("h100_80g_nvl8", {"mem1": {"GiB": 80}}, "mem1: GBps is null"),
+        ("h100_80g_nvl8", {"mem2": {"GiB": 8, "GBps": 4, "MB_efficiency": [[1, 0]]}}, "MB_efficiency must be a list"),
+        ("h100_80g_nvl8", {"matrix": 3}, "matrix is 3"),
     ],
 )
 def test_contradictions_and_bad_values_are_refused_by_name(

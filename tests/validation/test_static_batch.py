@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jaxperf as jp
-from calibration.composition.batches_rows import Batch, read_batches
+from calibration.datasets import StaticBatch, read_static_batches
 from jaxperf.core.sustained import RATE_LEVELS, CalibratedDevice
 
 pytestmark = pytest.mark.validation
@@ -29,32 +29,32 @@ def steps(model: str) -> tuple[Callable, Callable]:
     return jp.prefill_step(config), jp.decode_step(config)
 
 
-def predicted(row: Batch, level: str, device: jp.Device | CalibratedDevice) -> tuple[float, float]:
+def predicted(row: StaticBatch, level: str, device: jp.Device | CalibratedDevice) -> tuple[float, float]:
     """(prefill, decode step) at the mean lengths of the batch [s]."""
     prefill_step, decode_step = steps(row.model)
     prompt = float(np.mean(row.prompts))
-    given = {"batch": len(row.prompts), "tensor_parallel": row.ranks, "weights": row.dtype, "level": level}
+    given = {"batch": len(row.prompts), "tensor_parallel": row.tensor_parallel, "weights": row.dtype, "level": level}
     prefill = prefill_step(device, prompt=prompt, **given)
     decode = decode_step(device, context=prompt + row.output / 2, **given)
     return float(prefill.stage_time), float(decode.time)
 
 
 @pytest.fixture(scope="module")
-def rows(data_directory: Path) -> tuple[Batch, ...]:
-    return read_batches(data_directory / "static_batch" / "e2e_static_batch.csv").batches
+def rows(data_directory: Path) -> list[StaticBatch]:
+    return read_static_batches(data_directory / "static_batch" / "e2e_static_batch.csv")
 
 
 @pytest.fixture(scope="module")
-def errors(rows: tuple[Batch, ...]) -> dict[tuple[str, str], np.ndarray]:
-    measured = np.array([row.measured for row in rows])
-    devices = [jp.load_device(row.device) for row in rows]
+def errors(rows: list[StaticBatch]) -> dict[tuple[str, str], np.ndarray]:
+    measured = np.array([[row.prefill, row.decode_step] for row in rows])
+    devices = [jp.load_device(row.gpu) for row in rows]
 
     def at(level: str) -> np.ndarray:
         return np.array([predicted(row, level, device) for row, device in zip(rows, devices, strict=True)])
 
     times = {level: at(level) for level in RATE_LEVELS}
     assumed = np.array([predicted(row, "nominal", each.device) for row, each in zip(rows, devices, strict=True)])
-    gpus = np.array([row.device for row in rows])
+    gpus = np.array([row.gpu for row in rows])
     roofline = times["roofline"]
     constants = np.array(
         [np.median((measured / roofline)[gpus != gpu], axis=0) for gpu in gpus]  # fitted on the other devices

@@ -9,6 +9,19 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import check_count, check_flag, show
 
 
+def object_of(data: Mapping[str, Any], key: str, source: str) -> Mapping[str, Any]:
+    if not isinstance(data.get(key), Mapping):
+        raise InputError(f"{source}: {key} is {show(data.get(key))}; it must be an object.")
+    return data[key]
+
+
+def number_of(data: Mapping[str, Any], key: str, where: str) -> float:
+    value = data.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < 1e30:
+        raise InputError(f"{where}: {key} is {show(value)}; it must be a number above zero.")
+    return float(value)
+
+
 def count_of(data: Mapping[str, Any], key: str, source: str) -> int:
     if key not in data:
         raise InputError(f"{source}: the key {key} is missing.{did_you_mean(key, data)}")

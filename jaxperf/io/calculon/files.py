@@ -1,6 +1,7 @@
 """Calculon's three JSON files, application, execution and system, as a training configuration.
 
-Keys are those of calculon-ai/calculon (Isaev et al., SC 2023). A system names the device; its numbers are not read.
+Keys and units are those of calculon-ai/calculon (Isaev et al., SC 2023): the units stand in the keys (GiB = 2^30 byte,
+GBps = 10^9 byte/s, MB = 10^6 byte). Both spellings of its networks and both forms of its processors are read.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.calculon.fields import count_of, flag_of, word_of
+from jaxperf.io.calculon.system import read_system
 from jaxperf.io.json_text import parse_json
-from jaxperf.io.training_configuration import TrainingConfiguration, unknown_note
+from jaxperf.io.training_configuration import SystemNumbers, TrainingConfiguration, unknown_note
 from jaxperf.models.checks import show
 
 APPLICATION = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
@@ -60,11 +62,12 @@ def read_calculon(paths: Sequence[str | Path], device: str | None = None) -> Tra
     unknown = tuple(
         f"{path.name}: {key}" for part, (path, data) in found.items() for key in data if key not in _PARTS[part][0]
     )
-    system_path = found["system"][0] if "system" in found else None
+    system_path, system = found.get("system", (None, None))
     name = device or (system_path.stem if system_path else None)
     return _configuration(
         *found["application"],
         *found["execution"],
+        system=None if system_path is None or system is None else read_system(system, str(system_path)),
         device=name,
         unknown=unknown,
         unused=(f"System file {system_path.name}: not used, the device {name} is taken.",) if system_path else (),
@@ -89,6 +92,7 @@ def _configuration(
     app: Mapping[str, Any],
     run_path: Path,
     run: Mapping[str, Any],
+    system: SystemNumbers | None,
     device: str | None,
     unknown: tuple[str, ...],
     unused: tuple[str, ...],
@@ -126,6 +130,7 @@ def _configuration(
         sequence_parallel=run.get("tensor_par_comm_type") == "rs_ag",
         dtype=_FORMATS[word_of(run, "datatype", tuple(_FORMATS), source)],
         device=device,
+        system=system,
         unknown=unknown,
         notes=(
             f"vocab is not stated; {_VOCABULARY}, which Calculon counts parameters with.",

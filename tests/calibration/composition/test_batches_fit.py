@@ -40,7 +40,7 @@ def table_of(devices: Sequence[str], measured: np.ndarray | None = None) -> Batc
         Batch(row, device, ranks, MODEL, "bf16", "sglang", prompts, output, (labels[row, 0], labels[row, 1]))
         for row, (device, ranks, prompts, output) in enumerate(cases)
     )
-    return BatchTable(batches, {}, [{} for _ in batches])
+    return BatchTable("made.csv", batches, {}, [{} for _ in batches])
 
 
 def parameters(**scalars: float) -> StepParameters:
@@ -146,7 +146,7 @@ def test_what_a_batch_asks_for_beyond_device_and_model_is_said() -> None:
         {"dtype": "fp8"},
     )
     batches = tuple(dataclasses.replace(plain, row=row, **change) for row, change in enumerate(changes))
-    found = predict_batches(BatchTable(batches, {}, [{} for _ in batches]), parameters(), NO_KERNELS)
+    found = predict_batches(BatchTable("made.csv", batches, {}, [{} for _ in batches]), parameters(), NO_KERNELS)
     assert np.isfinite(found["predicted_prefill_s"]).tolist() == [True, True, False, True, True]
     wanted = (
         "",
