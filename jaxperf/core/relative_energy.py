@@ -29,7 +29,7 @@ def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_
     what foundries state of whole circuits in that process (`hwspecs.ProcessSpec`; where none does, a multiplier) knows
     nothing of how the units get their operands, which takes most of the energy and less with every generation; what the
     maker's flagship may draw at its peak (`budgeted_energy`) does, but supposes that it can hold that peak. A chip
-    without a flagship has the former alone.
+    without a flagship has the former alone. What a device pays otherwise than its flagship: `as_a_cut`.
 
     **Arguments:** `reference`: the same facts of the reference device, as `sustained.json` has them; one that a table
     lacks is not asked for.
@@ -38,7 +38,27 @@ def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_
     budget = budgeted_energy(spec, reference["reference_clock"]) if on_matrix_units else None
     if budget is None or "reference_budget" not in reference:
         return process
-    return (process * budget / reference["reference_budget"]) ** 0.5
+    cut = as_a_cut(origin_of(spec) or spec, reference)
+    return cut * (process * budget / reference["reference_budget"]) ** 0.5
+
+
+def as_a_cut(spec: DeviceSpec, facts: Mapping[str, float]) -> float:
+    """Energy of an operation of a device under its power limit, over that of its chip's flagship under its own, both as
+    of one clock, the highest of each, with whose square energies go [1].
+
+    It is one chip, so that its clock and voltage follow what a core may draw (`UNDER_A_CAP`): with less of it than the
+    flagship's, an operation takes less energy. A lower highest clock alone saves none, where the limit has the chip run
+    slower than that anyway.
+
+    **Arguments:** `facts`: see `spendable_power`.
+    """
+    flagship = hwspecs.flagship_of(spec)
+    if flagship is None:
+        return 1.0
+    clock, cores = (getattr(spec, name).si / getattr(flagship, name).si for name in ("clock_rate", "num_cores"))
+    standing = standing_draw(spec, facts)
+    own, share = (left_to_operations(limit, limit, standing, np) for limit in (spec.tdp.si, flagship.tdp.si * cores))
+    return float(own / share) ** (1.0 - UNDER_A_CAP) / clock**2
 
 
 def spendable_power(spec: DeviceSpec, facts: Mapping[str, float]) -> float:

@@ -6,7 +6,7 @@ import pytest
 
 import hwspecs
 from calibration.kernels.hardware import REFERENCE
-from jaxperf.core.relative_energy import budgeted_energy, relative_energy, spendable_power
+from jaxperf.core.relative_energy import as_a_cut, budgeted_energy, relative_energy, spendable_power
 
 
 def test_the_geometric_mean_of_process_and_budget() -> None:
@@ -18,11 +18,40 @@ def test_the_geometric_mean_of_process_and_budget() -> None:
     assert relative_energy(a100, REFERENCE, on_matrix_units=True) == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_cut_rate_does_not_make_an_operation_dearer() -> None:
+@pytest.mark.parametrize(("cut", "whole"), [("h20", "h100-sxm"), ("rtx-3090", "a40"), ("l40", "l40s")])
+def test_a_cut_rate_does_not_make_an_operation_dearer(cut: str, whole: str) -> None:
     """The H20 is an H100 with a seventh of its rate, the RTX 3090 an A40 with half of it."""
-    for cut, whole in (("h20", "h100-sxm"), ("rtx-3090", "a40"), ("l40", "l40s")):
-        of = [relative_energy(hwspecs.load(name), REFERENCE, on_matrix_units=True) for name in (cut, whole)]
-        assert of[0] == of[1]
+    of = [as_one_chip(hwspecs.load(name)) for name in (cut, whole)]
+    assert of[0] == pytest.approx(of[1])
+
+
+def as_one_chip(spec: hwspecs.DeviceSpec) -> float:
+    """Energy of an operation without what the device pays otherwise than its flagship [1]."""
+    return relative_energy(spec, REFERENCE, on_matrix_units=True) / as_a_cut(spec, REFERENCE)
+
+
+def test_a_cut_with_less_power_for_a_core_takes_less_for_an_operation() -> None:
+    """By hand: the A100 PCIe is an A100 SXM with 300 W instead of 400, 41.3 of them drawn by the idle die."""
+    pcie, sxm = hwspecs.load("a100-pcie-80gb"), hwspecs.load("a100-sxm-80gb")
+    assert as_a_cut(sxm, REFERENCE) == 1.0
+    assert as_a_cut(pcie, REFERENCE) == pytest.approx((258.7 / 358.7) ** 0.4, rel=1e-3)
+
+
+def limited_rate(spec: hwspecs.DeviceSpec) -> float:
+    """What the power limit lets a device do, over what it lets an H100 SXM do [1]."""
+    clock = spec.clock_rate.si / hwspecs.load("h100-sxm").clock_rate.si
+    energy = relative_energy(spec, REFERENCE, on_matrix_units=True) * clock**2
+    return spendable_power(spec, REFERENCE) / energy
+
+
+@pytest.mark.parametrize(
+    ("slower", "faster"), [("h200-nvl", "h200-sxm"), ("h100-nvl", "h200-nvl"), ("b100", "b200"), ("b200", "gb200")]
+)
+def test_a_board_with_a_lower_limit_and_clock_does_less_under_it(slower: str, faster: str) -> None:
+    """The H200 NVL has 600 W and 1.545 GHz where the H200 SXM has 700 W and 1.83 GHz: the lower clock is no thrift."""
+    below, above = (hwspecs.load(name) for name in (slower, faster))
+    fewer = limited_rate(below) / limited_rate(above)
+    assert below.tdp.si / above.tdp.si < fewer < 1.0
 
 
 def test_a_limit_raised_for_four_bits_does_not_make_sixteen_dearer() -> None:
