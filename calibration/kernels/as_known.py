@@ -8,7 +8,8 @@ never measured.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from calibration.datasets.stated_formats import UNKNOWN_CACHE
 from calibration.datasets.text import Text, as_text
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.levels import spell_each
+from calibration.kernels.relatives import generation_of, nearest_relatives
 from calibration.kernels.releases import between, stand_in
 
 TELLING = ("elementwise", "norm", "quantize")  # families of several operations, where the word tells the kernel
@@ -53,21 +55,29 @@ def with_known_operations(table: KernelTable, groups: Groups, fitted: FittedFami
     return dataclasses.replace(table, text={**table.text, "op": Text(chosen, groups.which)})
 
 
-def with_known_kernels(table: KernelTable, groups: Groups, fitted: FittedFamily) -> tuple[KernelTable, np.ndarray]:
+def with_known_kernels(
+    table: KernelTable, groups: Groups, fitted: FittedFamily, directories: Sequence[str | Path] = ()
+) -> tuple[KernelTable, np.ndarray]:
     """The table [R] with a kernel for the rows that name a release and no kernel of it: the only one that was measured
-    of that release in their format, on their device or, where that has none, on any; and which groups have one so [G].
-    Of a release that was measured nowhere, the only one of the nearest (`calibration.kernels.relatives`). A row of a
-    release with several stays as it is."""
+    of that release in their format, and which groups have one so [G].
+
+    It is looked for on their own device, then on the nearest of its generation, for which engines choose the same
+    kernels, then on any. Of a release that was measured nowhere it is the only one of the nearest
+    (`calibration.kernels.relatives`). A row of a release with several stays as it is.
+    """
     few = table.take(groups.first)
     own = np.asarray(few.kernel).astype(object)
     silent = (own == "") & np.asarray(few.framework != "") & np.asarray(few.version != "")
     if not silent.any():
         return table, np.zeros(len(few), bool)
     spelled, known = spell_each(few), {level: fitted.known(level) for level in ("cell", "stack")}
+    relatives = nearest_relatives(set(few.device[silent].tolist()), fitted.known("device"), directories, generation_of)
     for place in np.flatnonzero(silent).tolist():
         version, form = few.version[place], f"/{spelled['format'][place]}"
-        starts = {"cell": f"{few.device[place]}/{few.framework[place]}/", "stack": f"{few.framework[place]}/"}
-        releases = [between(known[level], start, form) for level, start in starts.items()]
+        device, framework = few.device[place], few.framework[place]
+        starts = [("cell", f"{each}/{framework}/") for each in (device, *relatives[device])]
+        starts.append(("stack", f"{framework}/"))
+        releases = [between(known[level], start, form) for level, start in starts]
         kernels = next(filter(None, (between(each, f"{version}/", "") for each in releases)), None)
         if kernels is None:
             others = (stand_in(version, "", few.family, each) for each in releases)

@@ -128,7 +128,7 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         other_cache = np.asarray(table.cache == UNKNOWN_CACHE)[groups.first]
         table = with_assumed_format(with_assumed_cache(table), groups, fitted)
         table = with_known_releases(table, groups, fitted)
-        table, alone = with_known_kernels(table, groups, fitted)
+        table, alone = with_known_kernels(table, groups, fitted, directories)
         table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, groups, directories))
         table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())

@@ -128,3 +128,33 @@ def test_a_device_adapted_to_a_new_release_is_moved_once(shipped: Parameters) ->
     moved = predict_table(new, adapt(one, [as_read(rows)]))
     np.testing.assert_allclose(1e-6 * moved["predicted_us"], slower, rtol=0.15)
     assert set(moved["tier"]) == {"adapted"} and not any(NEAREST in reason for reason in moved["reason"])
+
+
+@pytest.mark.parametrize(
+    ("device", "relative", "framework", "version"),
+    [("l40", "l40s", "vllm", "0.24.0"), ("h20", "h200-sxm", "trtllm", "1.3.0rc20")],
+)
+def test_a_kernel_is_chosen_as_for_its_generation(
+    shipped: Parameters, device: str, relative: str, framework: str, version: str
+) -> None:
+    """vLLM 0.24 has FlashAttention 2 on Ada and 3 on Hopper, also for boards with a part of the matrix rate."""
+    shape = {
+        "batch": 1.0,
+        "heads": 32.0,
+        "kv_heads": 8.0,
+        "head_dim": 128.0,
+        "q_len": 4096.0,
+        "prefix": 0.0,
+        "window": 0.0,
+    }
+    columns = {name: np.full(1, value) for name, value in shape.items()}
+    table = blank_table("attention_prefill", columns, np.full(1, device, object))
+    table = in_stack(dataclasses.replace(table, cache=np.full(1, "bf16", object)), framework, version, "")
+    of_it = [
+        name.split("/")[3]
+        for name in shipped.families["attention_prefill"].names.known["cell"]
+        if name.startswith(f"{relative}/{framework}/{version}/") and name.endswith("/bf16/bf16/")
+    ]
+    assert len(of_it) == 1
+    left_open, named = (predict_table(in_stack(table, framework, version, each), shipped) for each in ("", *of_it))
+    assert left_open["predicted_us"] == named["predicted_us"]
