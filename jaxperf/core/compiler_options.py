@@ -9,8 +9,8 @@ import jaxlib.version
 # Without LLVM's optimizer: for what runs so seldom that its passes are not repaid.
 UNOPTIMIZED = {"xla_backend_optimization_level": 0}
 # So that loops are written straight into LLVM's language, not by way of MLIR's: a sweep of 1.5 million points, had it
-# not been left to the host, compiled in 2.9 s for 3.9, with half the processor time, and its blocks took 23 ms for 10. Later
-# ones refuse an option they do not have.
+# not been left to the host, compiled in 2.9 s for 3.9, with half the processor time, and its blocks took 23 ms for 10.
+# Later ones refuse an option they do not have.
 STRAIGHT = {"xla_cpu_use_fusion_emitters": False} if jaxlib.version.__version_info__ < (0, 11) else {}
 # For many points. Up to 512 bits at once where the processor can; XLA:CPU stops at 256 by itself. With AVX-512 the
 # decode grid of `make bench` is a fifth faster.
