@@ -43,10 +43,10 @@ class Rates(eqx.Module):
 class Sustained(eqx.Module):
     """The rates of every family of `FAMILIES`, those that nobody measured at their assumed values; `columns`: the place
     in `CLASSES` of the rates of kernels in each of `COMPUTE_FORMATS`, which are those of its stand-in where the device
-    has no units for it."""
+    has no units for it; numbers, as `jax.grad` of a whole device takes no integers."""
 
     rates: dict[str, Rates]
-    columns: Int[Array, "*batch formats"] = eqx.field(converter=as_index)
+    columns: Float[Array, "*batch formats"] = eqx.field(converter=as_float)
 
 
 class CalibratedDevice(eqx.Module):
@@ -79,7 +79,8 @@ def sustained_efficiencies(
     products that of `activations`.
     **Returns:** `Efficiencies` of scalars.
     """
-    of_weights, of_activations = sustained.columns[weights.compute], sustained.columns[activations.compute]
+    columns = as_index(sustained.columns)
+    of_weights, of_activations = columns[weights.compute], columns[activations.compute]
 
     def efficiency(family: str, column: Int[Array, ""]) -> SustainedEfficiency:
         rates = sustained.rates[family]
