@@ -21,8 +21,9 @@ from jaxperf.serving.queueing.engine import FULL, Discipline, Engine, chunked
 from jaxperf.serving.queueing.engine import Load as Arrivals
 from jaxperf.serving.queueing.law import GRAIN, StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
-from jaxperf.serving.queueing.open_loop import request_cost, steady_state
+from jaxperf.serving.queueing.open_loop import steady_state
 from jaxperf.serving.queueing.pools import Pools, Sending, no_prompts, steady_pools
+from jaxperf.serving.queueing.saturated import request_cost
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated
 
 CELLS = 1024  # of the law: as many as there are prompts in a step would be too few to tell decodes apart

@@ -15,7 +15,7 @@ from jaxperf.serving.queueing.arrivals import float_or_none, split_variation
 from jaxperf.serving.queueing.engine import Engine, Load, chunked
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
-from jaxperf.serving.queueing.open_loop import SteadyQueue, request_cost, steady_state
+from jaxperf.serving.queueing.open_loop import SteadyQueue, steady_state
 from jaxperf.serving.queueing.pools import (
     Pools,
     Sending,
@@ -25,6 +25,7 @@ from jaxperf.serving.queueing.pools import (
     pools_percentile,
     steady_pools,
 )
+from jaxperf.serving.queueing.saturated import request_cost
 from jaxperf.serving.queueing.tail import percentile
 
 Columns = dict[str, Array]

@@ -21,36 +21,21 @@ other is in `arrivals`. All is of one point and differentiable; the fixed point 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.serving.queueing.arrivals import cluster, meets
-from jaxperf.serving.queueing.decoding import after_first, clump, decode_time, mates, row_left, rows_of, step_and_slope
-from jaxperf.serving.queueing.engine import (
-    FULL,
-    SHORTEST,
-    Discipline,
-    Engine,
-    Load,
-    Prefill,
-    decode_step,
-    mean_over,
-)
+from jaxperf.serving.queueing.engine import FULL, SHORTEST, Discipline, Engine, Load, Prefill, mean_over
+from jaxperf.serving.queueing.fixed_point import Found, Steps, fixed_point, found_in
 from jaxperf.serving.queueing.formed import formed_step
-from jaxperf.serving.queueing.in_flight import overlap_at, overlapping
+from jaxperf.serving.queueing.in_flight import overlap_at
 from jaxperf.serving.queueing.law import StepLaw
-from jaxperf.serving.queueing.line import Company, nobody
-from jaxperf.serving.queueing.slots import Slots, held, slot_wait, slots_at, within
-from jaxperf.serving.queueing.waiting import Growing, Wait, waiting
-
-NEWTONS, ROUNDS = 4, 6  # of the fixed point, of the overlap: the fourth is within 1e-5 of the tenth at 99 % of points
-LEAST_SLOPE, LEAST_DAMPING = 0.25, 0.05  # of the equation near saturation: no step and no variance beyond bounds
+from jaxperf.serving.queueing.saturated import saturated
+from jaxperf.serving.queueing.slots import held, slot_wait
+from jaxperf.serving.queueing.waiting import Wait
 
 
 class SteadyQueue(eqx.Module):
@@ -100,8 +85,8 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     **Returns:** `SteadyQueue` of scalars; latencies are NaN where the engine cannot serve the rate.
     """
     cost, packed = saturated(discipline, law, load, engine)
-    at = _fixed_point(functools.partial(_steps_at, discipline, law, load, engine), law, load, engine, packed)
-    found = _found(at, load, engine, packed)
+    at = fixed_point(discipline, law, load, engine, packed)
+    found = found_in(at, load, engine, packed)
     batch, spread = at.batch, at.spread
     kept, decode = _kept(at, found, load, engine)
     shorter = decode / jnp.maximum(found.decode, SHORTEST)
@@ -148,7 +133,7 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     )
 
 
-def _kept(at: _Steps, found: _Found, load: Load, engine: Engine) -> tuple[Scalar, Scalar]:
+def _kept(at: Steps, found: Found, load: Load, engine: Engine) -> tuple[Scalar, Scalar]:
     """What slots leave of the time that decodes wait for prompts [1], and the time after the first token with it [s].
 
     Decodes that wait are as many as wait, X = lambda wait of them, and while all slots are taken no prompt starts: they
@@ -160,140 +145,3 @@ def _kept(at: _Steps, found: _Found, load: Load, engine: Engine) -> tuple[Scalar
     spread = load.rate * waits + share**2 * jnp.maximum(at.spread - at.batch, 0.0)
     kept = held(engine.slots - load.rate * steps, load.rate * waits, spread)
     return kept, found.decode - (1.0 - kept) * waits
-
-
-class _Steps(NamedTuple):
-    """The steps of an engine with a mean `batch` in decode and its variance `spread` [1]: `step` without prompts and
-    its `slope` in the batch [s], and what `prefill` does to them."""
-
-    batch: Scalar
-    spread: Scalar
-    step: Scalar
-    slope: Scalar
-    prefill: Prefill
-
-
-class _Found(NamedTuple):
-    """What requests meet there, as of `SteadyQueue`; `decode`: the time after the first token [s]."""
-
-    wait: Wait
-    ttft: Scalar
-    decode: Scalar
-    tpot: Scalar
-    slow: Scalar
-    behind: Scalar
-    left: Scalar
-    present: Scalar
-    slots: Slots
-
-
-def _fixed_point(
-    steps_at: Callable[[Scalar, Scalar, Scalar, Scalar, Company], _Steps],
-    law: StepLaw,
-    load: Load,
-    engine: Engine,
-    packed: Scalar,
-) -> _Steps:
-    """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine.
-
-    The steps that come of them are carried from one of Newton's to the next: XLA computes what a loop carries once, and
-    would compute it again for each of the sums over classes that look at it.
-    """
-    after = jnp.maximum(load.output.mean - 1.0, 0.0)
-
-    def newton(_: int, at: _Steps) -> _Steps:
-        found = _found(at, load, engine, packed)
-        stiffness = load.rate * after * at.slope / (1.0 - found.slow)
-        wanted = jnp.minimum(load.rate * found.decode, engine.slots)
-        batch = at.batch + (wanted - at.batch) / jnp.maximum(1.0 - stiffness, LEAST_SLOPE)
-        company = clump(load, batch, found.slow)
-        varies = batch * (1.0 + mates(load, batch) + company)
-        spread = jnp.minimum(varies / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
-        return steps_at(jnp.clip(batch, 0.0, engine.slots), spread, company, found.slots.beside, found.wait.company)
-
-    light = load.rate * after * decode_step(law, load, engine, jnp.ones_like(load.rate))
-    start = jnp.minimum(light, 0.5 * engine.slots)
-    return jax.lax.fori_loop(
-        0, NEWTONS, newton, steps_at(start, start, jnp.zeros_like(start), jnp.ones_like(start), nobody(start))
-    )
-
-
-def _steps_at(
-    discipline: Discipline,
-    law: StepLaw,
-    load: Load,
-    engine: Engine,
-    batch: Scalar,
-    spread: Scalar,
-    company: Scalar,
-    beside: Scalar,
-    prompts: Company,
-) -> _Steps:
-    """The steps with a mean and a variance of the sequences in decode; arrivals see their burst beside, and the others
-    of their row, their `company` [1]; few slots leave them the share `beside` of all that decode [1]; `prompts`: those
-    whose are computed with their own."""
-    seen = (batch + mates(load, batch)) * beside + company
-    step, slope = step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
-    return _Steps(
-        batch, spread, step, slope, discipline(law, load, engine, beside * batch / engine.ways, step, prompts, None)
-    )
-
-
-def _found(at: _Steps, load: Load, engine: Engine, packed: Scalar) -> _Found:
-    """What requests meet in such steps: the equations at the head of this file. `packed`: as of `saturated`."""
-    batch, step, prefill = at.batch, at.step, at.prefill
-    present = 1.0 - jnp.exp(-batch)
-    slots = slots_at(prefill, load, engine, batch, at.spread)
-    longer = jnp.maximum(packed / jnp.maximum(prefill.packed, SHORTEST) - 1.0, 0.0)
-    wait = within(waiting(prefill, load, engine, step, present, Growing(longer, batch / load.rate)), slots)
-    over = overlap_at(prefill, load, engine)
-    ttft = wait.unfinished + mean_over(load.prompt, prefill.own + wait.ending)
-    delay = (mean_over(load.prompt, prefill.delay) + prefill.stall / wait.prompts) / over
-    slow = jnp.minimum(load.rate * delay * slots.beside, FULL)
-    come = load.rate * ttft  # before the first token; the rest of the burst while it decodes
-    come = (come + cluster(come + batch, load.variation)) * slots.beside
-    left = jnp.maximum(come - wait.beside, 0.0)
-    each = mean_over(load.prompt, prefill.delay) / over
-    row = rows_of(load.rate, step, slow, each, delay - each)
-    behind = jnp.where(prefill.beside > 0.0, left * delay, (1.0 - slow) * row_left(row, each, left))
-    tokens, several = after_first(load)
-    shared = load.output.share * several
-    each = decode_time(prefill, load, step, slow, behind, tokens)
-    several = jnp.sum(shared)
-    tpot = jnp.where(several > 0.0, jnp.sum(shared * each / tokens) / jnp.maximum(several, SHORTEST), jnp.nan)
-    return _Found(wait, ttft, jnp.sum(shared * each), tpot, slow, behind, left, present, slots)
-
-
-def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> Scalar:
-    """Time of the engine per request with all slots taken: 1 / the rate that it can serve [s]."""
-    return saturated(discipline, law, load, engine)[0]
-
-
-def saturated(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> tuple[Scalar, Scalar]:
-    """(`request_cost`, what of it the steps with prompts take before any overlap) [s].
-
-    Where prompts share steps with decodes, no more sequences are in decode than make their tokens in those steps, and a
-    slot is held for the steps of a prompt as well, and for the step that was formed before it fell free. A prompt joins
-    where a sequence has ended: Poisson's of so many `ended` a step, and a step has no more prompts than that, however
-    many wait.
-    """
-    after = jnp.maximum(load.output.mean - 1.0, 0.0)
-    one = jnp.ones_like(load.rate)
-    alone = discipline(law, load, engine, 0.0 * one, decode_step(law, load, engine, one), nobody(one), None)
-    fed = engine.ways / jnp.maximum(alone.beside * (1.0 + after * alone.room / engine.budget), SHORTEST)
-    held = jnp.where(alone.beside > 0.0, jnp.maximum(alone.beside, 1.0), 0.0)
-    ended = jnp.minimum(fed, engine.slots / jnp.maximum(after + held + engine.ahead, SHORTEST))
-    batch = ended * after
-    step = decode_step(law, load, engine, batch)
-    others = batch * (1.0 - 1.0 / jnp.maximum(engine.slots, 1.0)) / engine.ways
-    joining = ended / engine.ways
-    prefill = discipline(law, load, engine, others, step, nobody(one), joining / -jnp.expm1(-joining))
-
-    def cost(overlap: Scalar) -> Scalar:
-        steps = jnp.maximum(1.0 / ended - prefill.beside / overlap, 0.0)
-        return prefill.packed / overlap + steps * step
-
-    overlap = engine.ways
-    for _ in range(ROUNDS):
-        overlap = overlapping(prefill.packed / cost(overlap), prefill.room, load, engine)
-    return cost(overlap), prefill.packed

@@ -12,7 +12,8 @@ from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.serving.queueing.engine import Discipline, Engine, Load
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
-from jaxperf.serving.queueing.open_loop import SteadyQueue, request_cost, steady_state
+from jaxperf.serving.queueing.open_loop import SteadyQueue, steady_state
+from jaxperf.serving.queueing.saturated import request_cost
 from jaxperf.serving.queueing.tail import percentile
 
 REACH, GRAIN = 8192, 64.0
