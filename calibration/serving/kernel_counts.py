@@ -12,7 +12,9 @@ tokens (VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD), SGLang makes them one more 
 TensorRT-LLM has kernels for the same steps, but merges all-reduce, norm and quantization into one
 (`AllReduceFusionOp.RESIDUAL_RMS_NORM_QUANT_FP8`) and can start a kernel while the one before drains (programmatic
 dependent launch, TRTLLM_ENABLE_PDL; to be asked for in its older sources, the default in later ones). A count says
-little of it, so that nothing is counted: its expert layers have the floors of expert layers measured alone.
+little of it, so that its expert layers have the floors of expert layers measured alone. But it merges no scales of
+blocks: there each product has a kernel before it (`fp8_quantize_1x128`), and the two batched ones of latent attention
+as well (`fp8_batched_quantize_1x128_permute102`); experts are measured with theirs.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from jaxperf.models.mixers import Mla
 
 OVERLAPPING = frozenset({"trtllm"})  # engines that merge small kernels, or start one while the one before drains
 ROUTING = 4.0  # kernels of an expert layer: experts chosen, tokens counted and sorted, results summed
+ABSORBED = 2.0  # batched products of latent attention, before and after the cache is read
+BLOCK = 128 * 128  # weights under one scale; their activations have one to 128 elements
 SHARED = 3.0  # of the shared experts: two products and their activation
 
 
@@ -37,9 +41,15 @@ def added_kernels(model: ModelConfig, engine: str, weights: str) -> float:
     **Arguments:** `weights`: their format, a name of `jaxperf.core.formats`.
     """
     if not counted(engine):
-        return 0.0
+        return sum(_quantizing(layer) for layer in model.layers) if in_blocks(model, weights) else 0.0
     quantized = FORMATS[weights].operand_itemsize < FORMATS[FORMATS[weights].activations].itemsize
     return sum(_of_layer(layer) + quantized * _products(layer) for layer in model.layers)
+
+
+def in_blocks(model: ModelConfig, weights: str) -> bool:
+    """Whether weights in this format are those of a model that was published with one scale to a block."""
+    own = model.quantization
+    return own is not None and own.weights == weights and own.group_size == BLOCK
 
 
 def _of_layer(layer: Layer) -> float:
@@ -47,6 +57,13 @@ def _of_layer(layer: Layer) -> float:
     if not isinstance(layer.ffn, Moe):
         return 0.0
     return ROUTING - SHARED * (layer.ffn.shared_intermediate > 0)
+
+
+def _quantizing(layer: Layer) -> float:
+    """Kernels that quantize by blocks in one layer, those of its routed experts left out [1]."""
+    absorbed = ABSORBED * isinstance(layer.mixer, Mla)
+    own = not isinstance(layer.ffn, Moe) or layer.ffn.shared_intermediate > 0
+    return _products(layer) + absorbed - 2.0 * (layer.ffn is not None and not own)
 
 
 def _products(layer: Layer) -> float:

@@ -143,7 +143,8 @@ def test_floors_are_of_every_kernel_and_experts_may_have_their_own_as_well(alone
         ("qwen3-235b-a22b", "sglang", "fp8", 94 * (4 + 4)),
         ("qwen3-235b-a22b", "trtllm", "fp8", 0),
         ("deepseek-v3", "sglang", "fp8", 61 * 5 + 58 * (4 - 3)),  # its first three layers are dense
-        ("deepseek-v3", "trtllm", "fp8", 0),
+        ("deepseek-v3", "trtllm", "fp8", 61 * (3 + 2 + 2)),  # products, absorbed ones, shared or dense
+        ("deepseek-v3", "trtllm", "fp4", 0),
         ("kimi-k2.5", "an engine nobody measured", "int4", 60 * (4 - 3)),  # multiplied in 16 bits
     ],
 )
