@@ -12,7 +12,7 @@ from typing import Any
 
 from calibration.datasets.columns import standard_name
 from calibration.datasets.files import read_pieces
-from calibration.datasets.names import ABSENT, UNSTATED
+from calibration.datasets.names import ABSENT, UNSTATED, version_name
 from calibration.datasets.spellings import Meaning, absent, places_in, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.cells import float_or_nan
@@ -157,7 +157,7 @@ def _configuration(rows: Sequence[int], cells: Sequence[Mapping[str, str]]) -> C
         gpu=given["gpu"],
         weights=_format(given.get("dtype", "")),
         engine=engine_name(given.get("framework", "")),
-        version=given.get("framework_version", "") or release_in(given.get("framework", "")),
+        version=version_name(given.get("framework_version", ""))[0].lower() or release_in(given.get("framework", "")),
         mode=_mode(given.get("mode", "")),
         scenario=given.get("scenario", "").lower(),
         counts={name: _number(name, given.get(name, "")) for name in COUNTS},

@@ -9,6 +9,7 @@ measurements, and has one client; where no release is stated, one source is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -91,6 +92,7 @@ SCALARS: Mapping[str, Scalar] = MappingProxyType(
 
 
 TAILED = frozenset({"kin", "site"})  # levels of one model and of one campaign: most are alike, a few far off
+ENDING_ZEROS = re.compile(r"( \d[\d.]*?)(?:\.0)+(?= |$)")  # of a release, which stands between spaces or at the end
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,20 @@ def design_of(points: Sequence[Deployed], names: Sequence[str] | None = None) ->
     }
     every = dict.fromkeys(name for columns in keys.values() for column in columns for name in column)
     fitted = tuple(every) if names is None else tuple(names)
-    index = {name: place for place, name in enumerate(fitted)}
+    index = {_of_release(name): place for place, name in enumerate(fitted)}
+    index |= {name: place for place, name in enumerate(fitted)}
     places = {
-        field: np.array([[index.get(name, len(fitted)) for name in column] for column in columns])
+        field: np.array(
+            [[index.get(name, index.get(_of_release(name), len(fitted))) for name in column] for column in columns]
+        )
         for field, columns in keys.items()
     }
     return Design(fitted, np.array([deviation_of(name) for name in fitted]), places)
+
+
+def _of_release(name: str) -> str:
+    """The name of a number without the zeros at the end of a release: 0.12 is 0.12.0 (PEP 440)."""
+    return ENDING_ZEROS.sub(r"\1", name)
 
 
 def deviation_of(name: str) -> float:

@@ -83,6 +83,27 @@ def test_what_was_measured_is_never_an_input(own_folder: Path, predict):
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize(
+    ("engine", "version", "spellings"),
+    [
+        ("vllm", "0.12.0", ("v0.12.0", "0.12", "0.12.0+cu129", "V0.12 ")),
+        ("trtllm", "1.0.0rc3", ("v1.0.0rc3", "1.0.0RC3")),
+    ],
+)
+def test_a_release_is_the_same_however_it_is_spelled(
+    engine: str, version: str, spellings: tuple[str, ...], own_folder: Path, predict
+):
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+    head = "model,gpu,n_gpu,tp,dtype,framework,framework_version,mode,input_len,output_len,concurrency"
+    told = (version, *spellings, "")
+    rows = "".join(f"llama-3.1-8b,h100-sxm,1,1,bf16,{engine},{text},agg,1024,512,32\n" for text in told)
+    table.write_text(f"{head}\n{rows}")
+    predict(table, "-o", out)
+    first, *others, unstated = [[row[name] for name in COLUMNS] for row in rows_of(out)]
+    assert all(other == first for other in others)
+    assert unstated != first  # the release tells something
+
+
 def test_a_table_with_nothing_to_predict_is_infeasible(own_folder: Path, predict):
     table = own_folder / "in.csv"
     table.write_text(f"{HEADER}\n{TABLE.splitlines()[3]}\n")
