@@ -12,11 +12,12 @@ import numpy as np
 from calibration.collectives.laws import OPS
 from calibration.collectives.names import KIND_PARTS, NETWORK, SEPARATOR, Cell, cell_of, part_of_name
 from calibration.collectives.points import LIBRARIES, REDUCED_IN_SWITCH, Points
+from calibration.datasets.names import shortest_release
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, repeated
 
 OUT_OF_GRAPHS = "_eager"  # ends the names of kernels that engines run only where they replay no graph
-LEFT_OPEN = ("kernel", "dtype", "topology")
+FILLED = ("version", "kernel", "dtype", "topology")
 Settings = Mapping[Cell, int]  # how many settings of each cell were measured
 
 
@@ -36,10 +37,10 @@ class Stated(NamedTuple):
 def as_known(table: KernelTable, points: Points, names: Sequence[str]) -> tuple[KernelTable, Text]:
     """The table with what its rows leave open, and what to say of that, "" for nothing [R].
 
-    A framework without a kernel has the one that it runs by default, of its release where that was measured; a kernel
-    in a format in which it was not measured the one that takes the same path; rows without a topology the one in which
-    most of their software was measured on the device, whatever the operation. What was measured as it stands stays;
-    where nothing is left open, so does the table.
+    A release is spelled as it was measured (0.12 is 0.12.0). A framework without a kernel has the one that it runs by
+    default, of its release where that was measured; a kernel in a format in which it was not measured the one that
+    takes the same path; rows without a topology the one in which most of their software was measured on the device,
+    whatever the operation. What was measured as it stands stays; where nothing is left open, so does the table.
 
     **Arguments:** `points`: of the table; `names`: of the level "cell setting" that were learned of.
     """
@@ -52,7 +53,7 @@ def as_known(table: KernelTable, points: Points, names: Sequence[str]) -> tuple[
     said = _by_group(remarks, points)
     if list(filled) == own:
         return table, said
-    columns = {name: _by_group([getattr(each, name) for each in filled], points) for name in LEFT_OPEN}
+    columns = {name: _by_group([getattr(each, name) for each in filled], points) for name in FILLED}
     text = {**table.text, "topology": columns.pop("topology")}
     return dataclasses.replace(table, **columns, text=text), said
 
@@ -74,10 +75,18 @@ def _stated(table: KernelTable, points: Points) -> Iterable[Stated]:
 def _filled(stated: Stated, settings: Settings) -> tuple[Stated, str]:
     """What a group leaves open, filled, and what to say of that."""
     remarks = []
-    for fill in (_with_kernel, _with_format, _with_topology):
+    for fill in (_with_release, _with_kernel, _with_format, _with_topology):
         stated, said = fill(stated, settings)
         remarks.append(said)
     return stated, "; ".join(filter(None, remarks))
+
+
+def _with_release(stated: Stated, settings: Settings) -> tuple[Stated, str]:
+    """With the release as the measured rows spell it: 0.12 is 0.12.0."""
+    known = {cell.version for cell in settings if cell.framework == stated.framework}
+    same = sorted(each for each in known if shortest_release(each) == shortest_release(stated.version))
+    spelled = stated.version if stated.version in known or not stated.version or not same else same[0]
+    return stated._replace(version=spelled), ""
 
 
 def _with_kernel(stated: Stated, settings: Settings) -> tuple[Stated, str]:

@@ -97,6 +97,11 @@ def version_name(text: str) -> tuple[str, str]:
     return name[tagged:].partition("+")[0], ""
 
 
+def shortest_release(version: str) -> str:
+    """A version without the zeros at its end: the same release (PEP 440)."""
+    return re.sub(r"(\.0)+$", "", version)
+
+
 def in_lower_case(text: str) -> tuple[str, str]:
     """The text without surrounding space in lower case, as every word for an operation is compared, and ""."""
     return text.strip().lower(), ""

@@ -14,6 +14,7 @@ from collections.abc import Collection
 import numpy as np
 
 from calibration.datasets.groups import Groups
+from calibration.datasets.names import shortest_release
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 from calibration.kernels.family import FittedFamily
@@ -27,7 +28,7 @@ def with_known_releases(table: KernelTable, groups: Groups, fitted: FittedFamily
     version = np.asarray(few.version).astype(object)
     for framework, asked in {*zip(few.framework.tolist(), version.tolist(), strict=True)}:
         releases = sorted({name.partition("/")[0] for name in between(known, f"{framework}/", "")})
-        same = [each for each in releases if asked and _shortest(each) == _shortest(asked)]
+        same = [each for each in releases if asked and shortest_release(each) == shortest_release(asked)]
         if same and asked not in releases:
             version[np.asarray(few.framework == framework) & (version == asked)] = same[0]
     return dataclasses.replace(table, version=Text(version, groups.which))
@@ -65,8 +66,3 @@ def _apart(version: str, release: str) -> tuple[list[int], list[int]]:
 
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d{1,9}", version)]
-
-
-def _shortest(version: str) -> str:
-    """A version without the zeros at its end: the same release (PEP 440)."""
-    return re.sub(r"(\.0)+$", "", version)

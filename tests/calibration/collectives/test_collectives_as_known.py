@@ -61,6 +61,14 @@ def filled(table: Callable[..., KernelTable]) -> Callable[..., list[tuple[str, s
     return fill
 
 
+@pytest.mark.parametrize("spelled", ["0.12", "v0.12.0", "0.12.0.0"])
+def test_a_release_is_the_same_without_its_last_zero(answers, spelled: str) -> None:
+    rows = [f"h100_sxm,vllm,{each},{{}},bf16,all_reduce,8,131072,intra_node" for each in ("0.12.0", spelled)]
+    for kernel in ("", "custom_all_reduce"):
+        own, other = answers(*(row.format(kernel) for row in rows))
+        assert other == own
+
+
 def test_a_release_without_a_kernel_has_the_only_one_measured_of_it(answers) -> None:
     named, silent, other, unknown = answers(
         "h100_sxm,nccl,2.27.3,NCCL,half,all_gather,8,1048576,intra_node",
