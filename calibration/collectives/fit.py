@@ -42,7 +42,9 @@ class Curves:
     values: Mapping[str, np.ndarray]
 
 
-def index_of(points: Points, known: Mapping[str, Sequence[str]], terms: Sequence[Term]) -> dict[str, np.ndarray]:
+def index_of(
+    points: Points, known: Mapping[str, Sequence[str]], terms: Sequence[Term] = TERMS
+) -> dict[str, np.ndarray]:
     """Place of each group's name among the known ones of each term, one after the last where it is not [G]."""
     found, foreign = {}, _of_one_other_generation(points, known)
     for term in terms:
@@ -94,7 +96,7 @@ def fit_curves(points: Points, y: np.ndarray, terms: Sequence[Term] = TERMS) -> 
     return merged(found)
 
 
-def flat_curves(points: Points, terms: Sequence[Term]) -> Curves:
+def flat_curves(points: Points, terms: Sequence[Term] = TERMS) -> Curves:
     """Curves of zero for every name of the points: what is known without a say in the correction."""
     known = _known(points, terms)
     return Curves(known, {term.name: np.zeros((len(known[term.name]) + 1, term.knots)) for term in terms})

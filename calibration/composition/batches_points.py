@@ -112,7 +112,7 @@ def matrix_efficiency(
     batches: Sequence[Batch],
     specs: Mapping[str, DeviceSpec],
     kernels: Parameters,
-    directories: Sequence[str],
+    directories: Sequence[str] = (),
 ) -> np.ndarray:
     """Share of the matrix peak that a large product of a batch's tokens reaches [rows].
 

@@ -21,7 +21,7 @@ def is_time(name: str) -> bool:
     return bool(_TIME.fullmatch(name) or _UNSTATED.fullmatch(name))
 
 
-def read_latency(sheet: Sheet, needed: bool) -> np.ndarray | None:
+def read_latency(sheet: Sheet, needed: bool = True) -> np.ndarray | None:
     """Measured times [s], NaN where a row has none; None without such a column. Bad values are noted.
 
     **Raises:** `InputError` for a column without a unit, and for two columns that contradict each other; where no time

@@ -20,7 +20,7 @@ FEW = 10  # networks, of which a device never measured is known well enough to r
 Group = tuple[str, str]  # space, device
 
 
-def predict_edge(table: EdgeTable, parameters: EdgeParameters, measured: Sequence[Row]) -> dict[str, np.ndarray]:
+def predict_edge(table: EdgeTable, parameters: EdgeParameters, measured: Sequence[Row] = ()) -> dict[str, np.ndarray]:
     """The columns to add to a table, [rows of the file].
 
     **Arguments:** `measured`: rows of devices to adapt to; theirs count before what is known of a device.

@@ -57,7 +57,7 @@ def device_key(name: str, batch: Any = None) -> str:
     return f"{text}_{round(number)}"
 
 
-def read_edge(path: str | Path, device: str | None, timed: bool = False) -> EdgeTable:
+def read_edge(path: str | Path, device: str | None = None, timed: bool = False) -> EdgeTable:
     """All rows of a table of networks, one device in each.
 
     **Arguments:** `device`: that of all rows, where no column says it; a column of that name has its latencies [ms];

@@ -24,7 +24,7 @@ MOST_MEMORY = 1 / 8  # share of the memory that either may take
 MICRO = 1e6
 
 
-def baseline(plan: Plan, device: JaxDevice, meter: Meter | None) -> dict[str, Any]:
+def baseline(plan: Plan, device: JaxDevice, meter: Meter | None = None) -> dict[str, Any]:
     """Machine, clock, dispatch floor [us], memory bandwidth [byte/s], and idle power [W] where there is a meter,
     measured before the first kernel."""
     with jax.default_device(device):

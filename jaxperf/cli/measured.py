@@ -60,7 +60,7 @@ def check_families(names: Sequence[str]) -> None:
 
 
 def read_measured_tables(
-    paths: Sequence[Path], families: Sequence[str], directories: Sequence[Path] = ()
+    paths: Sequence[Path], families: Sequence[str] = (), directories: Sequence[Path] = ()
 ) -> tuple[list[Read], list[str]]:
     """Every table of measured kernels among files and folders, each file once, and a sentence for each file of a folder
     that is none.
@@ -140,7 +140,9 @@ def only_families(reads: Sequence[Read], families: Sequence[str]) -> list[Read]:
     return [read for read in kept if read.tables]
 
 
-def only_devices(reads: Sequence[Read], names: Sequence[str], option: str, directories: Sequence[Path]) -> list[Read]:
+def only_devices(
+    reads: Sequence[Read], names: Sequence[str], option: str, directories: Sequence[Path] = ()
+) -> list[Read]:
     """The files with rows of these devices, if any are named, and of those only these; errors as of `devices_named`."""
     import dataclasses
 

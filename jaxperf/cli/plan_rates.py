@@ -31,7 +31,7 @@ class FittedRates(NamedTuple):
     note: str = ""
 
 
-def check_steps(steps: str, params: Path | None) -> None:
+def check_steps(steps: str, params: Path | None = None) -> None:
     """Raises `InputError` for a file of scalars that cannot be read, before anything is compiled, and for parameters of
     kernels that nobody would read."""
     from calibration.training.parameters import load_training
@@ -46,8 +46,8 @@ def plan_rates(
     request: Request,
     spec: DeviceSpec,
     steps: str,
-    folders: Sequence[str | Path],
-    kernels: Parameters | None,
+    folders: Sequence[str | Path] = (),
+    kernels: Parameters | None = None,
 ) -> Rates:
     """Rates of `SOFTWARE` on a device, from the fitted scalars at `steps` or the `SHIPPED` ones, or those `ASSUMED`.
 
@@ -86,7 +86,7 @@ def multiplies(spec: DeviceSpec, dtype: str) -> bool:
 def fitted_rates(
     asked: Sequence[tuple[Request, DeviceSpec]],
     steps: Path | None,
-    folders: Sequence[str | Path],
+    folders: Sequence[str | Path] = (),
     kernels: Parameters | None = None,
 ) -> list[FittedRates]:
     """What is fitted to `SOFTWARE` for each request on its device.

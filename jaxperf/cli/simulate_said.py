@@ -228,7 +228,7 @@ def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
     out.print(f"written: {record['out']}", soft_wrap=True)
 
 
-def span_words(span: Sequence[float], scale: float) -> str:
+def span_words(span: Sequence[float], scale: float = 1.0) -> str:
     """Both ends of an interval; as a number that is not known where either is not."""
     from jaxperf.report.text import number
 

@@ -23,7 +23,7 @@ class Chains:
     groups: tuple[tuple[Step, ...], ...]
 
 
-def find_chains(program: Program, fuse: bool) -> Chains:
+def find_chains(program: Program, fuse: bool = True) -> Chains:
     """The kernels of a program; without `fuse` each step and each view that moves data is a kernel of its own."""
     written = _written_views(program, fuse)
     roots = _roots(program, written)

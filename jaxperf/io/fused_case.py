@@ -104,7 +104,7 @@ def _check_parts(task: Task, fusion: Fusion) -> None:
             )
 
 
-def best_chain(task: Task, fusion: Fusion, asked: Asked, report: Report | None) -> dict[str, Any]:
+def best_chain(task: Task, fusion: Fusion, asked: Asked, report: Report | None = None) -> dict[str, Any]:
     """The answer of a search as plain data; `feasible` is False where nothing can run."""
     keep = [task.limits.get(level, LevelConstraints()).keep for level in task.levels]
     kept = chain_kept(task.chain.links, task.names, task.levels, keep, fusion.level)

@@ -90,7 +90,7 @@ def best_mapping(
     return _record(mapped, found, proof), mapped
 
 
-def compared_methods(case: Case, limits: Constraints, asked: Asked, width: int) -> dict[str, Any] | None:
+def compared_methods(case: Case, limits: Constraints, asked: Asked, width: int = 1) -> dict[str, Any] | None:
     """The best score of each method after as many evaluations, the bound of all; `None` where the user interrupted it.
 
     **Arguments:** as of `best_mapping`; `generations` are rounded down to whole steps of every method.

@@ -42,7 +42,7 @@ def load_constraints(given: str, default: Constraints | None = None) -> Constrai
     return read_constraints(load_json(given), given, default)
 
 
-def read_constraints(data: Any, source: str, default: Constraints | None) -> Constraints:
+def read_constraints(data: Any, source: str, default: Constraints | None = None) -> Constraints:
     """Constraints by level from what a file holds under `levels`; `default`: as of `load_constraints`."""
     if not isinstance(data, Dictionary):
         raise InputError(f"{source} holds {show(data)}; constraints are an object with levels.")

@@ -16,7 +16,7 @@ def stream_dtype(*values: Value) -> str:
     return largest.dtype if largest is not None and largest.dtype in WIDTHS else "fp32"
 
 
-def stream_op(read: float, written: float, columns: float, dtype: str, note: str) -> Op:
+def stream_op(read: float, written: float, columns: float, dtype: str, note: str = "") -> Op:
     """Elementwise work that reads and writes so many bytes, in rows of `columns` elements."""
     size = WIDTHS[dtype]
     rows = max(max(read, written) / size / max(columns, 1.0), 1.0)

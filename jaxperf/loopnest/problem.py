@@ -69,7 +69,7 @@ def build_structure(
     dimensions: Sequence[str],
     operands: Dictionary[str, Sequence[NamedAxis]],
     written: Sequence[str],
-    coefficients: Sequence[str],
+    coefficients: Sequence[str] = (),
 ) -> tuple[Names, tuple[Operand, ...]]:
     """The part of `build_problem` that holds no numbers."""
     factors = ["", *coefficients]

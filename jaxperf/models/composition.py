@@ -123,7 +123,7 @@ def iteration_time(
 
 
 def step_durations(
-    steps: Steps, times: Float[Array, " K"], composition: Composition, empty: Scalar | float
+    steps: Steps, times: Float[Array, " K"], composition: Composition, empty: Scalar | float = 0.0
 ) -> tuple[Float[Array, " S"], Float[Array, " S"]]:
     """What the device works for each kernel of a step, the gap after it included [s], and how many there are [1]."""
     none = jnp.zeros_like(times[:1])

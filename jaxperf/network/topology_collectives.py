@@ -15,7 +15,7 @@ from jaxperf.network import alpha_beta as flat
 from jaxperf.network.topology import Axis, Topology, bisection, hop_of, smaller_half
 
 
-def axis_reduce_scatter(axis: Axis, size: Scalar, reduction: Scalar | None) -> Scalar:
+def axis_reduce_scatter(axis: Axis, size: Scalar, reduction: Scalar | None = None) -> Scalar:
     """Along one axis: rings, in both directions where it closes; behind a switch or fully connected, directly."""
     algorithm = flat.ring_reduce_scatter if axis.kind in ("ring", "line") else flat.direct_reduce_scatter
     return algorithm(axis.size, size, hop_of(axis, reduction))

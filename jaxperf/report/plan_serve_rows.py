@@ -28,7 +28,7 @@ NOT_IN_STAGES = "steps of a pipeline are not formed ahead: --async-scheduling is
 MEANS_AND_LEVELS = (*LATENCIES, *(f"{name}_at" for name in LATENCIES))
 
 
-def configuration_words(answer: Answer, configuration: Configuration, row: Mapping[str, float] | None) -> str:
+def configuration_words(answer: Answer, configuration: Configuration, row: Mapping[str, float] | None = None) -> str:
     """`2 x TP4, fp8` or `2 x TP1 for prompts, 1 x TP4 for outputs, fp8`; without a `row` the layouts alone."""
     engine = answer.candidates[configuration.engine]
     outputs = _times(row, "replicas", engine)

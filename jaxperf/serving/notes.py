@@ -60,7 +60,7 @@ def model_notes(
     model: ModelConfig,
     weights: Iterable[str],
     kv_cache: Collection[str],
-    media: bool,
+    media: bool = False,
     speculative: bool = False,
     change: str = "--kv-cache {}",
 ) -> list[str]:

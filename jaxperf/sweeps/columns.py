@@ -43,8 +43,8 @@ def label_columns(axes: Sequence[Axis], codes: Sequence[Codes]) -> dict[str, Col
 def arrow_schema(
     axes: Sequence[Axis],
     metrics: Mapping[str, np.dtype],
-    units: Mapping[str, str] | None,
-    metadata: Mapping[str, str] | None,
+    units: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> pa.Schema:
     """Label columns (text dictionary-encoded), then metrics; each field with units carries them in its metadata."""
     import pyarrow as pa

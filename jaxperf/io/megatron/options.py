@@ -47,7 +47,7 @@ _OPERATORS = {
 _DEPTH = 20  # variables within variables
 
 
-def read_options(path: str | Path, matters: Callable[[str], bool]) -> Options:
+def read_options(path: str | Path, matters: Callable[[str], bool] = bool) -> Options:
     """The options of a file. Raises `InputError` as `parse_options` does, and for a file that cannot be read."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")

@@ -59,7 +59,7 @@ def cross_of(attention: described.Attention) -> AbstractMixer:
     return cross_attention(attention)
 
 
-def ffn_of(ffn: described.FeedForward, own: Formats) -> AbstractFfn:
+def ffn_of(ffn: described.FeedForward, own: Formats = ()) -> AbstractFfn:
     """The arrays of a described feed-forward block; `own` as in `block_formats.own_formats`.
 
     **Raises:** `InputError` for a kind that is not timed.

@@ -20,7 +20,7 @@ from jaxperf.network.link import Fabric, group_fabric
 
 
 def exchange_costs(
-    deployment: Deployment, hidden: Scalar, routing: Routing, phase: Phase, limit: GroupLimit | None
+    deployment: Deployment, hidden: Scalar, routing: Routing, phase: Phase, limit: GroupLimit | None = None
 ) -> tuple[Cost, Cost]:
     """(dispatch, combine) of one MoE layer; `limit`: the groups of experts that a token keeps to.
 

@@ -77,7 +77,7 @@ def engine_facts(
     candidates: Sequence[Candidate],
     reach: Reach,
     kv_cache: str,
-    levels: Sequence[str],
+    levels: Sequence[str] = ("nominal",),
 ) -> dict[str, EngineFacts]:
     """The facts of all candidates, with a leading axis of them, at each level of what is fitted or assumed.
 

@@ -68,7 +68,7 @@ class _Room(NamedTuple):
         return InputError(f"no memory is left for a block of KV cache: {self.words}{lower}.")
 
 
-def cache_memory(placed: Placement, utilization: float, setting: str) -> CacheMemory:
+def cache_memory(placed: Placement, utilization: float, setting: str = "") -> CacheMemory:
     """Blocks on the fullest device: floor((u C - weights - activations) / bytes of a block), with capacity C.
 
     A block holds `block_size` tokens of all layers of the stage. Its bytes are the mean over the blocks of a request of

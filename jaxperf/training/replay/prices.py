@@ -63,7 +63,7 @@ def assumed_machine(device: Device, dtype: str = "bf16", level: str = "nominal")
     )
 
 
-def sustained_machine(device: Device, sustained: Sustained, dtype: str, level: str) -> Machine:
+def sustained_machine(device: Device, sustained: Sustained, dtype: str = "bf16", level: str = "nominal") -> Machine:
     """`assumed_machine` with what matrix products in that format were measured to sustain, in place of what is assumed.
 
     **Arguments:** `level`: "low", "nominal" or "high": the ends of the interval of their kernels, and between.
