@@ -16,7 +16,7 @@ from calibration.serving.fit import states_of
 from calibration.serving.law import APART, Rows, beside_work, held_of, law_of, rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import WIDTHS, ServingParameters
-from calibration.serving.scalars import Design, design_of, levels_of, values_of
+from calibration.serving.scalars import SCALARS, Design, design_of, levels_of, values_of
 from hwspecs.schema import DeviceSpec
 from jaxperf.core.feasible import Reason, sentences
 from jaxperf.core.sustained_file import SustainedTable
@@ -42,6 +42,7 @@ NEAR = (
 CROWDED = 0.8  # of what the system serves
 ELSEWHERE = "the device never served in the fit: priced by its kernels"
 UNMEASURED = "framework never measured: priced with what all measured ones share"
+OTHER_RELEASE = "this release never measured: priced with what those of its engine share"
 HELD = "more than half of the TTFT is requests held between client and engine, which no step explains"
 OFFLINE = (
     "more than half of a decode step is kernels launched one by one and the host ({:.1f} ms), as offline runs of this "
@@ -115,9 +116,13 @@ def _found(
     stated = np.array([engine != "" for engine in engines])
     held = held_share(state, parameters, design, rows) > 0.5
     new = np.array([point.spec.name not in parameters.devices for point in points])
+    versions = np.array([point.configuration.version != "" for point in points])
+    other = versions & stated & ~strange & ~known_releases(design)
     alone = runs & np.isnan(found["tpot_ms"])
     served = np.array([as_served(point) for point in points])
-    told = np.column_stack([left_open, full, together, held, served, new, alone, strange & stated, strange & ~stated])
+    told = np.column_stack(
+        [left_open, full, together, held, served, new, alone, strange & stated, strange & ~stated, other]
+    )
     beside = offline_time(points, parameters, design, rows)
     slow = beside > 0.5 * np.asarray(state.tpot)
     offline = [OFFLINE.format(1e3 * time) if much else "" for time, much in zip(beside, slow, strict=True)]
@@ -127,7 +132,7 @@ def _found(
                 *point.notes,
                 *sentences(int(bit)),
                 *itertools.compress(
-                    (OPEN, FULL, TOGETHER, HELD, AS_SERVED, ELSEWHERE, ALONE, UNMEASURED, UNSTATED), own
+                    (OPEN, FULL, TOGETHER, HELD, AS_SERVED, ELSEWHERE, ALONE, UNMEASURED, UNSTATED, OTHER_RELEASE), own
                 ),
                 *filter(None, (queued, launched)),
             )
@@ -135,6 +140,13 @@ def _found(
         for point, bit, own, queued, launched in zip(points, bits, told, near, offline, strict=True)
     ]
     return found, tiers, reasons
+
+
+def known_releases(design: Design) -> np.ndarray:
+    """Configurations of whose release a number was fitted [rows]."""
+    fields = [(name, list(scalar.deviations)) for name, scalar in SCALARS.items() if "release" in scalar.deviations]
+    places = [design.places[name][levels.index("release")] for name, levels in fields]
+    return np.any(np.array(places) < len(design.names), axis=0)
 
 
 def throughput_ends(rows: Rows, busy: np.ndarray, found: np.ndarray, width: np.ndarray) -> dict[str, np.ndarray]:

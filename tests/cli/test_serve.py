@@ -104,6 +104,17 @@ def test_a_release_is_the_same_however_it_is_spelled(
     assert unstated != first  # the release tells something
 
 
+def test_a_release_that_was_never_measured_says_so(own_folder: Path, predict):
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+    head = "model,gpu,n_gpu,tp,dtype,framework,framework_version,mode,input_len,output_len,concurrency"
+    told = ("vllm,0.12", "vllm,0.17.0", "vllm,", "an engine of mine,0.17.0")
+    rows = "".join(f"llama-3.1-8b,h100-sxm,1,1,bf16,{text},agg,1024,512,32\n" for text in told)
+    table.write_text(f"{head}\n{rows}")
+    predict(table, "-o", out)
+    sentence = "this release never measured: priced with what those of its engine share"
+    assert [sentence in row["reason"] for row in rows_of(out)] == [False, True, False, False]
+
+
 def test_a_table_with_nothing_to_predict_is_infeasible(own_folder: Path, predict):
     table = own_folder / "in.csv"
     table.write_text(f"{HEADER}\n{TABLE.splitlines()[3]}\n")
