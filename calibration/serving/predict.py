@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -117,12 +116,20 @@ def _found(
     held = held_share(state, parameters, design, rows) > 0.5
     new = np.array([point.spec.name not in parameters.devices for point in points])
     versions = np.array([point.configuration.version != "" for point in points])
-    other = versions & stated & ~strange & ~known_releases(design)
     alone = runs & np.isnan(found["tpot_ms"])
     served = np.array([as_served(point) for point in points])
-    told = np.column_stack(
-        [left_open, full, together, held, served, new, alone, strange & stated, strange & ~stated, other]
-    )
+    told = {
+        OPEN: left_open,
+        FULL: full,
+        TOGETHER: together,
+        HELD: held,
+        AS_SERVED: served,
+        ELSEWHERE: new,
+        ALONE: alone,
+        UNMEASURED: strange & stated,
+        UNSTATED: strange & ~stated,
+        OTHER_RELEASE: versions & ~strange & ~known_releases(design),
+    }
     beside = offline_time(points, parameters, design, rows)
     slow = beside > 0.5 * np.asarray(state.tpot)
     offline = [OFFLINE.format(1e3 * time) if much else "" for time, much in zip(beside, slow, strict=True)]
@@ -131,13 +138,11 @@ def _found(
             (
                 *point.notes,
                 *sentences(int(bit)),
-                *itertools.compress(
-                    (OPEN, FULL, TOGETHER, HELD, AS_SERVED, ELSEWHERE, ALONE, UNMEASURED, UNSTATED, OTHER_RELEASE), own
-                ),
+                *(sentence for sentence, those in told.items() if those[place]),
                 *filter(None, (queued, launched)),
             )
         )
-        for point, bit, own, queued, launched in zip(points, bits, told, near, offline, strict=True)
+        for place, (point, bit, queued, launched) in enumerate(zip(points, bits, near, offline, strict=True))
     ]
     return found, tiers, reasons
 
